@@ -1,0 +1,2 @@
+//! start-up times
+fn main() {}

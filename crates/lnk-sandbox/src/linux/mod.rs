@@ -1,0 +1,5 @@
+//! The Linux fences: bubblewrap's namespaces, mounts, Landlock, seccomp, the
+//! broker of Unix sockets.
+
+pub mod broker;
+pub mod seccomp;

@@ -1,0 +1,2 @@
+//! The `lnk` command.
+fn main() {}
