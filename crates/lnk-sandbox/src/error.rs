@@ -26,3 +26,21 @@ pub enum Error {
 
 /// What the library's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The system's reason in words, without the number that std adds.
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    let mut text = text[..end].to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    text
+}
+
+/// For `map_err`: says what was done, and on what, when a system call failed.
+pub fn failed<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
+    let what = what.into();
+    move |error| Error::Io { what, source: error.into() }
+}

@@ -1,1 +1,4 @@
-//! lnk-spec
+//! What a sandbox may do, as pure data and pure functions: no input or output,
+//! no operating system.
+
+pub mod shown;

@@ -1,0 +1,154 @@
+//! bubblewrap's arguments, bwrap(1).
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::MemfdFlags;
+
+use crate::plan::{Mount, OWN_BINARY, Plan};
+
+/// bubblewrap refuses more arguments, its command's among them (`MAX_ARGS` in
+/// its source).
+const MAX_ARGUMENTS: usize = 9000;
+
+/// A list of arguments, and the descriptors it names.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    list: Vec<OsString>,
+    /// Descriptors that bubblewrap reads, to be inherited.
+    pub inherited: Vec<OwnedFd>,
+}
+
+impl Arguments {
+    /// What both renderers share: new namespaces of every kind, no capability,
+    /// no further user namespace, and the end with the parent's.
+    #[must_use]
+    pub fn base() -> Self {
+        let mut arguments = Arguments::default();
+        for flag in [
+            "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
+            "--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--as-pid-1",
+        ] {
+            arguments.push(flag);
+        }
+        arguments.extend(["--cap-drop", "ALL"]);
+        arguments.extend(["--hostname", "lnk"]);
+        arguments.extend(["--proc", "/proc"]);
+        arguments
+    }
+
+    fn push(&mut self, argument: impl Into<OsString>) {
+        self.list.push(argument.into());
+    }
+
+    /// Adds arguments.
+    pub fn extend<S: Into<OsString>>(&mut self, arguments: impl IntoIterator<Item = S>) {
+        self.list.extend(arguments.into_iter().map(Into::into));
+    }
+
+    fn content(&mut self, content: &[u8]) -> io::Result<OsString> {
+        let fd = memory_file(content)?;
+        let number = fd.as_raw_fd().to_string().into();
+        self.inherited.push(fd);
+        Ok(number)
+    }
+
+    /// Every mount of a plan, made by bubblewrap itself.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM` for the files it reads.
+    pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
+        self.extend(["--dev", "/dev"]);
+        self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
+        let mut frozen: Vec<PathBuf> = Vec::new();
+        for mount in &plan.mounts {
+            match mount {
+                Mount::Tmpfs { target, mode, frozen: freeze } => {
+                    self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
+                    self.extend([OsStr::new("--tmpfs"), target.as_os_str()]);
+                    if *freeze {
+                        frozen.push(target.clone());
+                    }
+                }
+                Mount::File { target, content, mode } => {
+                    let fd = self.content(content)?;
+                    self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
+                    self.extend([OsStr::new("--file"), &fd, target.as_os_str()]);
+                }
+                Mount::Link { target, to } => {
+                    self.extend([OsStr::new("--symlink"), to.as_os_str(), target.as_os_str()]);
+                }
+                Mount::Bind { source, target, write, .. } => {
+                    let flag = if *write { "--bind" } else { "--ro-bind" };
+                    self.extend([OsStr::new(flag), source.as_os_str(), target.as_os_str()]);
+                }
+                Mount::Cover { target, content, mode, on_link: false } => {
+                    let fd = self.content(content)?;
+                    self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
+                    self.extend([OsStr::new("--ro-bind-data"), &fd, target.as_os_str()]);
+                }
+                // bubblewrap follows links; the guard places these before the
+                // program starts.
+                Mount::Cover { on_link: true, .. } => {}
+            }
+        }
+        let (own, _) = &plan.own_binary;
+        self.extend([OsStr::new("--ro-bind"), own.as_os_str(), OsStr::new(OWN_BINARY)]);
+        for target in frozen.iter().rev() {
+            self.extend([OsStr::new("--remount-ro"), target.as_os_str()]);
+        }
+        self.extend(["--remount-ro", "/"]);
+        Ok(())
+    }
+
+    /// Writes the list to a file for `--args`, so that neither its length nor a
+    /// path in it shows in a process list. `command` counts how many arguments
+    /// follow on the command line.
+    ///
+    /// # Errors
+    /// `E2BIG` when bubblewrap wouldn't take as many.
+    pub fn into_file(self, command: usize) -> io::Result<(OwnedFd, Vec<OwnedFd>)> {
+        if self.list.len() + command + 3 > MAX_ARGUMENTS {
+            return Err(io::Error::from_raw_os_error(libc::E2BIG));
+        }
+        let mut bytes = Vec::new();
+        for argument in &self.list {
+            bytes.extend_from_slice(argument.as_bytes());
+            bytes.push(0);
+        }
+        Ok((memory_file(&bytes)?, self.inherited))
+    }
+
+    /// The arguments, for a snapshot.
+    #[must_use]
+    pub fn list(&self) -> &[OsString] {
+        &self.list
+    }
+}
+
+/// A sealed file in memory, read from its start.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM` of memfd_create(2).
+pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+    use rustix::fs::{SealFlags, fcntl_add_seals, memfd_create, seek};
+    let fd = memfd_create("lnk", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut left = content;
+    while !left.is_empty() {
+        let written = rustix::io::write(&fd, left)?;
+        left = &left[written..];
+    }
+    seek(&fd, rustix::fs::SeekFrom::Start(0))?;
+    fcntl_add_seals(&fd, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// Whether a mount in the list decides what is at its own target, or another
+/// mount at the same target comes later.
+pub(super) fn decides(mounts: &[Mount], index: usize) -> bool {
+    let target: &Path = mounts[index].target();
+    !mounts[index + 1..].iter().any(|later| later.target() == target)
+}

@@ -1,0 +1,206 @@
+//! What no grant opens, by whatever name it is spelled.
+
+use std::path::{Path, PathBuf};
+
+use lnk_spec::shown;
+use rustix::fs::FileType;
+
+use crate::account::Accounts;
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::mountinfo::Mounts;
+use crate::paths::{Held, Identity, real_below_or_written, real_or_written};
+
+/// Link's settings, in a home.
+const SETTINGS: &str = ".config/lnk";
+/// Agents' folders, in a home.
+const AGENTS: &str = "Link/Agents";
+/// Kernel and run-time folders: never granted, not even to read.
+const KERNEL_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+/// System folders that no grant lets a program write.
+const SYSTEM_FOLDERS: [&str; 12] = [
+    "/etc", "/usr", "/opt", "/boot", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/var/spool/cron", "/efi",
+];
+/// Files and folders in a home that run by themselves, at login or with the
+/// next ssh, git or desktop session.
+const STARTUP: [&str; 48] = [
+    ".profile", ".bash_profile", ".bash_login", ".bash_logout", ".bashrc", ".bash_aliases", ".zshrc",
+    ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zsh", ".oh-my-zsh", ".kshrc", ".mkshrc", ".cshrc",
+    ".tcshrc", ".login", ".logout", ".inputrc", ".pam_environment", ".environment", ".xprofile",
+    ".xinitrc", ".xsession", ".xsessionrc", ".xserverrc", ".Xresources", ".Xdefaults", ".dmrc",
+    ".ssh", ".gnupg", ".gitconfig", ".git-templates", ".forward", ".procmailrc", ".rhosts", ".shosts",
+    ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".config/fish",
+    ".config/plasma-workspace", ".local/bin", "bin", "Library", ".xmonad",
+];
+/// Dot folders in a home that hold nothing but caches of packages.
+const CACHES: [&str; 6] = [".cache", ".npm", ".cargo/registry", ".m2", ".gradle", ".ivy2"];
+/// Files of the settings compared with a hard-linked grant, at most.
+const MAX_SETTINGS_FILES: usize = 10_000;
+
+/// The folders that decide over grants, with links followed and under every
+/// name that a mount gives them.
+#[derive(Debug, Default)]
+pub struct Never {
+    settings: Vec<PathBuf>,
+    agents: Vec<PathBuf>,
+    homes: Vec<PathBuf>,
+    config: Vec<PathBuf>,
+    startup: Vec<PathBuf>,
+    programs: Vec<PathBuf>,
+    lnk: Option<PathBuf>,
+}
+
+impl Never {
+    /// Gathers them for a caller. `home` is the caller's `$HOME`. Without
+    /// `writes` only what matters to reading is looked up.
+    #[must_use]
+    pub fn of(caller: &Caller, accounts: &Accounts, home: Option<&Path>, mounts: &Mounts, writes: bool) -> Self {
+        let homes = accounts.homes.iter().map(PathBuf::as_path).chain(home);
+        let homes = distinct(homes.map(real_or_written));
+        let everywhere = |name: &str| {
+            let real = homes.iter().map(|home| real_below_or_written(home, Path::new(name)));
+            distinct(real.flat_map(|real| mounts.names_of(&real)))
+        };
+        let mut never = Never { settings: everywhere(SETTINGS), agents: everywhere(AGENTS), ..Never::default() };
+        if writes {
+            let names = || STARTUP.iter().map(Path::new);
+            let real = homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
+            never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
+            let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
+            never.startup = distinct(real.chain(written));
+            never.config = everywhere(".config");
+            let path = caller.var("PATH").unwrap_or_default();
+            let programs = std::env::split_paths(path).map(|folder| real_or_written(&caller.cwd.join(folder)));
+            never.programs = distinct(programs);
+            never.lnk = caller.own_binary.parent().map(real_or_written);
+        }
+        never
+    }
+
+    /// What is hidden from every sandbox, whatever it is granted: settings and
+    /// agents' folders.
+    pub fn always_hidden(&self) -> impl Iterator<Item = &Path> {
+        self.settings.iter().chain(&self.agents).map(PathBuf::as_path)
+    }
+
+    /// Judges a grant to read or write.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the reason.
+    pub fn judge(&self, flag: &str, held: &Held, mounts: &Mounts) -> Result<()> {
+        let reason = self.reason_never(held, mounts);
+        let reason = reason.or_else(|| if flag == "--write" { self.reason_not_to_write(held) } else { None });
+        match reason {
+            None => Ok(()),
+            Some(reason) => {
+                let typed = shown::word(&held.typed);
+                let real = if held.typed == held.real { String::new() } else { format!(" ({})", shown::word(&held.real)) };
+                Err(Error::Refused(format!("{flag} {typed}{real}: {reason}")))
+            }
+        }
+    }
+
+    fn reason_never(&self, held: &Held, mounts: &Mounts) -> Option<String> {
+        let real = held.real.as_path();
+        if real == Path::new("/") {
+            return Some("the whole machine can't be opened; name the folders it needs".into());
+        }
+        if self.settings.iter().any(|settings| real.starts_with(settings)) {
+            return Some("Link's settings are never opened".into());
+        }
+        if self.agents.iter().any(|agents| real.starts_with(agents)) {
+            return Some("agents' folders are never opened".into());
+        }
+        if let Some(folder) = KERNEL_FOLDERS.iter().find(|folder| real.starts_with(folder)) {
+            return Some(format!("nothing of {folder} can be opened; a sandbox has its own"));
+        }
+        if mounts.is_kernel_window(real) {
+            return Some("it is a window on the kernel, which is never opened".into());
+        }
+        match held.file_type() {
+            FileType::Socket => Some("a socket of this machine is never opened".into()),
+            FileType::Directory => None,
+            FileType::RegularFile if held.stat.st_nlink > 1 && self.is_settings_file(held.identity()) => {
+                Some("it is another name of a file in Link's settings, which are never opened".into())
+            }
+            FileType::RegularFile => None,
+            _ => Some("only a folder or a plain file can be opened".into()),
+        }
+    }
+
+    fn reason_not_to_write(&self, held: &Held) -> Option<String> {
+        let real = held.real.as_path();
+        let overlaps = |path: &Path| real.starts_with(path) || path.starts_with(real);
+        if self.homes.iter().any(|home| home.starts_with(real)) {
+            return Some("it is a home folder, or holds one; name the project's folder in it".into());
+        }
+        if let Some(file) = self.startup.iter().find(|path| overlaps(path)) {
+            return Some(format!(
+                "{} runs or unlocks things outside the sandbox, so nothing may write it",
+                shown::word(file)
+            ));
+        }
+        if self.config.iter().any(|config| config.starts_with(real)) {
+            return Some("it holds what starts with your session; name the program's own folder in it".into());
+        }
+        if self.lnk.as_ref().is_some_and(|folder| folder.starts_with(real)) {
+            return Some("it holds lnk itself, so nothing may write it".into());
+        }
+        if let Some(folder) = SYSTEM_FOLDERS.iter().find(|folder| overlaps(Path::new(folder))) {
+            return Some(format!("{folder} belongs to the system, so nothing may write it"));
+        }
+        let program_folder = self.programs.iter().find(|folder| folder.starts_with(real))?;
+        Some(format!(
+            "{} is on your PATH: what is written there would run as you, outside the sandbox; \
+             take it off PATH, or name another folder",
+            shown::word(program_folder)
+        ))
+    }
+
+    /// A line for a write grant that is given because a person typed it, though
+    /// what is written there may run outside.
+    #[must_use]
+    pub fn warning(&self, held: &Held) -> Option<String> {
+        let home = self.homes.iter().find(|home| held.real.starts_with(home))?;
+        let below = held.real.strip_prefix(home).ok()?;
+        let first = below.components().next()?;
+        let dotted = first.as_os_str().as_encoded_bytes().starts_with(b".");
+        if !dotted || CACHES.iter().any(|cache| below.starts_with(cache)) {
+            return None;
+        }
+        Some(format!(
+            "--write {}: programs outside the sandbox may run what is written there",
+            shown::word(&held.typed)
+        ))
+    }
+
+    /// Whether a file of the settings is this one, by another name.
+    fn is_settings_file(&self, identity: Identity) -> bool {
+        let mut folders = self.settings.clone();
+        let mut left = MAX_SETTINGS_FILES;
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return true;
+                }
+                match rustix::fs::lstat(&entry.path()) {
+                    Ok(stat) if Identity::from(&stat) == identity => return true,
+                    Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                        folders.push(entry.path());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+}
+
+fn distinct(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = paths.collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}

@@ -1,0 +1,347 @@
+//! A sandbox as plain data: which mounts it has, in which order, and what its
+//! program starts with. Nothing here needs a privilege; both renderers of the
+//! mounts read the same list.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::dotfiles::{Cover, Mask};
+use crate::env::{self, Environment};
+use crate::caller::Caller;
+use crate::error::{Error, Result};
+use crate::paths::{Identity, Link};
+use crate::policy::{Hide, Policy};
+use crate::system::{self, Entry};
+use lnk_spec::shown;
+
+/// Where the sandbox keeps what is Link's: its own program and covers. A
+/// read-only place of its own in `/run`.
+pub const OWN_FOLDER: &str = "/run/lnk";
+/// `lnk` itself, started inside to finish the fences.
+pub const OWN_BINARY: &str = "/run/lnk/lnk";
+
+/// One step of building the file tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mount {
+    /// A file system in memory.
+    Tmpfs {
+        /// Where.
+        target: PathBuf,
+        /// The mode of its top folder.
+        mode: u32,
+        /// Made read-only once everything in it is in place.
+        frozen: bool,
+    },
+    /// A file with this content, in a file system in memory.
+    File {
+        /// Where.
+        target: PathBuf,
+        /// What it holds.
+        content: Vec<u8>,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A symbolic link, in a file system in memory.
+    Link {
+        /// Where.
+        target: PathBuf,
+        /// What it says.
+        to: PathBuf,
+    },
+    /// A file or folder of the machine's, at the same or another path.
+    Bind {
+        /// Its real path outside.
+        source: PathBuf,
+        /// Where it appears.
+        target: PathBuf,
+        /// What it was when it was judged.
+        identity: Identity,
+        /// Whether it may be written.
+        write: bool,
+        /// Whether it is a folder.
+        folder: bool,
+    },
+    /// A generated read-only file over a file, or over a link itself.
+    Cover {
+        /// What is covered.
+        target: PathBuf,
+        /// What is seen instead.
+        content: Vec<u8>,
+        /// The mode of what is seen.
+        mode: u32,
+        /// Whether the target is a symbolic link that must not be followed.
+        on_link: bool,
+    },
+}
+
+impl Mount {
+    /// Where it appears.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        match self {
+            Mount::Tmpfs { target, .. }
+            | Mount::File { target, .. }
+            | Mount::Link { target, .. }
+            | Mount::Bind { target, .. }
+            | Mount::Cover { target, .. } => target,
+        }
+    }
+}
+
+/// A name that is watched in a write folder: covered again when something
+/// outside replaces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The path, the same outside and inside.
+    pub path: PathBuf,
+    /// How it is covered.
+    pub cover: Cover,
+}
+
+/// Everything about one sandbox.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The mounts, parents first.
+    pub mounts: Vec<Mount>,
+    /// What the guard watches.
+    pub watched: Vec<Watched>,
+    /// Folders and files that may be written, for Landlock.
+    pub writable: Vec<PathBuf>,
+    /// File systems in memory that belong to the program, for Landlock and the
+    /// broker of Unix sockets.
+    pub private: Vec<PathBuf>,
+    /// The program's environment.
+    pub env: Environment,
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// The working folder, a real path.
+    pub cwd: PathBuf,
+    /// `lnk`'s own program, bound to [`OWN_BINARY`].
+    pub own_binary: (PathBuf, Identity),
+}
+
+impl Plan {
+    /// Lays out a policy's sandbox. `masks` protects the dot files of write
+    /// folders, whose placeholders exist by now; `reads` are folders bound
+    /// read-only for git's sake.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when the working folder isn't open inside, naming the
+    /// flag that would open it.
+    pub fn new(
+        policy: &Policy,
+        caller: &Caller,
+        program: &[OsString],
+        masks: &[Mask],
+        reads: &[(PathBuf, Identity)],
+        gitconfig: Option<Vec<u8>>,
+    ) -> Result<Plan> {
+        let mut layout = Layout::default();
+        layout.base(policy, caller.uid == 0);
+        for (source, identity) in reads {
+            layout.bind(source, *identity, false, true);
+        }
+        for grant in &policy.grants {
+            let folder = grant.held.file_type() == rustix::fs::FileType::Directory;
+            layout.bind(&grant.held.real, grant.held.identity(), grant.write, folder);
+        }
+        let private = layout.home_and_tmp(policy, gitconfig);
+        for hide in policy.hides.iter().filter(|hide| !private.contains(&hide.path)) {
+            layout.hide(hide);
+        }
+        let watched = layout.masks(masks)?;
+        layout.links(&policy.links);
+        layout.order();
+
+        let readable = |path: &Path| layout.shows(&crate::paths::real_or_written(path));
+        if !layout.shows(&policy.cwd) {
+            return Err(cwd_closed(&policy.cwd));
+        }
+        let env = env::inside(caller, &policy.accounts, &policy.home, readable);
+        let writable = policy.grants.iter().filter(|grant| grant.write);
+        Ok(Plan {
+            writable: writable.map(|grant| grant.held.real.clone()).collect(),
+            watched,
+            private,
+            env,
+            program: program.to_vec(),
+            cwd: policy.cwd.clone(),
+            own_binary: own_binary(caller)?,
+            mounts: layout.mounts,
+        })
+    }
+}
+
+fn own_binary(caller: &Caller) -> Result<(PathBuf, Identity)> {
+    let path = crate::paths::real_or_written(&caller.own_binary);
+    let stat = rustix::fs::stat(&path).map_err(crate::error::failed(format!("lnk itself, {}", shown::word(&path))))?;
+    Ok((path, Identity::from(&stat)))
+}
+
+fn cwd_closed(cwd: &Path) -> Error {
+    Error::Refused(format!(
+        "the working folder {} isn't open inside: add --read . or --write ., or start from a folder that is",
+        shown::word(cwd)
+    ))
+}
+
+/// The mounts while they are gathered.
+#[derive(Default)]
+struct Layout {
+    mounts: Vec<Mount>,
+}
+
+impl Layout {
+    fn base(&mut self, policy: &Policy, root: bool) {
+        for entry in system::programs() {
+            self.entry(entry);
+        }
+        if !policy.grants.iter().any(|grant| grant.held.real == Path::new("/etc")) {
+            self.tmpfs("/etc", 0o755, true);
+            for entry in system::etc() {
+                self.entry(entry);
+            }
+            for (name, content) in system::generated_etc(&policy.accounts, &policy.home) {
+                self.mounts.push(Mount::File { target: Path::new("/etc").join(name), content, mode: 0o644 });
+            }
+            self.mounts.push(Mount::Link { target: "/etc/mtab".into(), to: "../proc/self/mounts".into() });
+        }
+        self.tmpfs("/run", 0o755, false);
+        self.tmpfs(OWN_FOLDER, 0o755, true);
+        if root {
+            for (target, folder) in system::kernel_files_of_root() {
+                if folder {
+                    self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true });
+                } else {
+                    self.mounts.push(Mount::Cover { target, content: Vec::new(), mode: 0, on_link: false });
+                }
+            }
+        }
+    }
+
+    fn entry(&mut self, entry: Entry) {
+        self.mounts.push(match entry {
+            Entry::Link { at, to } => Mount::Link { target: at, to },
+            Entry::Bound { source, at, identity, folder } => {
+                Mount::Bind { source, target: at, identity, write: false, folder }
+            }
+        });
+    }
+
+    fn tmpfs(&mut self, target: &str, mode: u32, frozen: bool) {
+        self.mounts.push(Mount::Tmpfs { target: target.into(), mode, frozen });
+    }
+
+    /// A grant takes the place of what the system would show at its path.
+    fn bind(&mut self, real: &Path, identity: Identity, write: bool, folder: bool) {
+        self.mounts.retain(|mount| mount.target() != real);
+        let (source, target) = (real.to_path_buf(), real.to_path_buf());
+        self.mounts.push(Mount::Bind { source, target, identity, write, folder });
+    }
+
+    /// Closes a path that would be seen; what is inside it and granted stays
+    /// reachable by name.
+    fn hide(&mut self, hide: &Hide) {
+        if !self.binds(&hide.path) {
+            return;
+        }
+        let target = hide.path.clone();
+        let opened_below = self.mounts.iter().any(|mount| mount.target() != target && mount.target().starts_with(&target));
+        self.mounts.push(match hide.folder {
+            true => Mount::Tmpfs { target, mode: if opened_below { 0o111 } else { 0 }, frozen: true },
+            false => Mount::Cover { target, content: Vec::new(), mode: 0, on_link: false },
+        });
+    }
+
+    /// Protects dot files wherever the write folder itself decides: not where a
+    /// more specific grant or hide does.
+    fn masks(&mut self, masks: &[Mask]) -> Result<Vec<Watched>> {
+        let mut watched = Vec::new();
+        for mask in masks {
+            let path = &mask.path;
+            let decided = self.mounts.iter().any(|mount| mount.target() == path);
+            if decided || !self.writes(path) {
+                continue;
+            }
+            self.mounts.push(match &mask.cover {
+                Cover::Link { content } => {
+                    Mount::Cover { target: path.clone(), content: content.clone(), mode: 0o444, on_link: true }
+                }
+                Cover::ReadOnly | Cover::Pin => {
+                    let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
+                    let folder = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+                    let (source, target) = (path.clone(), path.clone());
+                    let identity = Identity::from(&stat);
+                    Mount::Bind { source, target, identity, write: mask.cover == Cover::Pin, folder }
+                }
+            });
+            watched.push(Watched { path: path.clone(), cover: mask.cover.clone() });
+        }
+        Ok(watched)
+    }
+
+    /// Recreates the links that typed paths led through, where the sandbox
+    /// doesn't show the real ones.
+    fn links(&mut self, links: &[Link]) {
+        for Link { at, to } in links {
+            let taken = self.mounts.iter().any(|mount| mount.target() == at);
+            if !taken && !self.binds(at) {
+                self.mounts.push(Mount::Link { target: at.clone(), to: to.clone() });
+            }
+        }
+    }
+
+    /// The private places: `/tmp`, `/run`, and the home folder unless a grant
+    /// holds it. Returns them.
+    fn home_and_tmp(&mut self, policy: &Policy, gitconfig: Option<Vec<u8>>) -> Vec<PathBuf> {
+        let mut private = vec![PathBuf::from("/run"), PathBuf::from("/dev/shm")];
+        if !self.mounts.iter().any(|mount| mount.target() == Path::new("/tmp")) {
+            self.tmpfs("/tmp", 0o1777, false);
+            private.push("/tmp".into());
+        }
+        let home = policy.home_real.clone();
+        let hidden = policy.hides.iter().any(|hide| hide.path == home);
+        if (self.binds(&home) && !hidden) || home == Path::new("/tmp") {
+            return private;
+        }
+        self.mounts.push(Mount::Tmpfs { target: home.clone(), mode: 0o755, frozen: false });
+        let file = home.join(".gitconfig");
+        if let Some(content) = gitconfig.filter(|_| !self.mounts.iter().any(|mount| mount.target() == file)) {
+            self.mounts.push(Mount::File { target: file, content, mode: 0o644 });
+        }
+        private.push(home);
+        private
+    }
+
+    /// Parents before what lies in them; of two at one path, the later added
+    /// last.
+    fn order(&mut self) {
+        self.mounts.sort_by(|a, b| a.target().cmp(b.target()));
+    }
+
+    /// The mount that decides what is at `path`: the deepest, and of those the
+    /// last added.
+    fn deciding(&self, path: &Path) -> Option<&Mount> {
+        let holding = self.mounts.iter().filter(|mount| path.starts_with(mount.target()));
+        holding.max_by_key(|mount| mount.target().components().count())
+    }
+
+    /// Whether something of the machine's is at `path`, hidden or not.
+    fn binds(&self, path: &Path) -> bool {
+        matches!(self.deciding(path), Some(Mount::Bind { .. }))
+    }
+
+    fn writes(&self, path: &Path) -> bool {
+        matches!(self.deciding(path), Some(Mount::Bind { write: true, .. }))
+    }
+
+    /// Whether the program can use what is at `path`.
+    fn shows(&self, path: &Path) -> bool {
+        match self.deciding(path) {
+            Some(Mount::Bind { .. }) => true,
+            Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
+            Some(Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. }) => false,
+            None => path == Path::new("/"),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What was asked for, judged: every path resolved, held and allowed.
+
+use std::path::{Path, PathBuf};
+
+use lnk_spec::shown;
+use rustix::fs::FileType;
+
+use crate::account::Accounts;
+use crate::caller::Caller;
+use crate::error::{Error, Result, reason};
+use crate::mountinfo::Mounts;
+use crate::never::Never;
+use crate::paths::{Held, Link, Walk, walk};
+use crate::run::Request;
+
+/// A folder or file that the program may read, or also write.
+#[derive(Debug)]
+pub struct Grant {
+    /// What is granted.
+    pub held: Held,
+    /// Whether it may be written.
+    pub write: bool,
+    /// Whether its own dot files may be written too.
+    pub dot_files: bool,
+}
+
+/// A run's grants, every one of them allowed.
+#[derive(Debug)]
+pub struct Policy {
+    /// Who the caller is.
+    pub accounts: Accounts,
+    /// The home folder inside, as the caller spells it, with its real path.
+    pub home: PathBuf,
+    /// The home folder's real path.
+    pub home_real: PathBuf,
+    /// Grants by real path, each path once, parents first.
+    pub grants: Vec<Grant>,
+    /// What is hidden, by real path: asked for, or hidden from every sandbox.
+    pub hides: Vec<Hide>,
+    /// Links that typed paths led through, recreated inside.
+    pub links: Vec<Link>,
+    /// The working folder's real path.
+    pub cwd: PathBuf,
+    /// Lines that a person should see: grants that open more than they seem to.
+    pub warnings: Vec<String>,
+}
+
+/// Something hidden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hide {
+    /// Its real path.
+    pub path: PathBuf,
+    /// Whether it is a folder.
+    pub folder: bool,
+}
+
+impl Policy {
+    /// Resolves and judges a request.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] naming the flag, the path and what to do.
+    pub fn new(request: &Request, caller: &Caller) -> Result<Policy> {
+        let accounts = Accounts::of(caller.uid, caller.gid);
+        let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+        let home = home_folder(caller, &accounts);
+        let never = Never::of(caller, &accounts, home.as_deref(), &mounts, !request.write.is_empty());
+        let open = |flag: &str, typed: &PathBuf| Held::open(flag, typed, home.as_deref(), &caller.cwd);
+
+        let mut links = Vec::new();
+        let mut warnings = Vec::new();
+        let mut grants: Vec<Grant> = Vec::new();
+        for (flag, paths, write) in [("--write", &request.write, true), ("--read", &request.read, false)] {
+            for typed in paths {
+                let held = open(flag, typed)?;
+                never.judge(flag, &held, &mounts)?;
+                if write {
+                    refuse_read_only_mount(&held)?;
+                    warnings.extend(never.warning(&held));
+                }
+                links.extend(held.links.iter().cloned());
+                // The same path to read and to write: write, which came first.
+                if !grants.iter().any(|grant| grant.held.real == held.real) {
+                    grants.push(Grant { held, write, dot_files: false });
+                }
+            }
+        }
+        for typed in &request.write_dot_files {
+            let held = open("--write-dot-files", typed)?;
+            let grant = grants.iter_mut().find(|grant| grant.write && grant.held.real == held.real);
+            let grant = grant.ok_or_else(|| {
+                let typed = shown::word(typed);
+                Error::Refused(format!("--write-dot-files {typed}: not one of the --write folders; add --write {typed}"))
+            })?;
+            links.extend(held.links);
+            grant.dot_files = true;
+        }
+        let mut hides = Vec::new();
+        for typed in &request.hide {
+            let held = open("--hide", typed)?;
+            links.extend(held.links.iter().cloned());
+            let folder = held.file_type() == FileType::Directory;
+            hides.extend(mounts.names_of(&held.real).into_iter().map(|path| Hide { path, folder }));
+        }
+        hides.extend(never.always_hidden().filter(|path| path.is_dir()).map(hidden_folder));
+        for grant in &grants {
+            hides.extend(mounts.kernel_windows_below(&grant.held.real).iter().map(|path| hidden_folder(path)));
+        }
+        hides.sort_by(|a, b| a.path.cmp(&b.path));
+        hides.dedup();
+        grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
+        grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
+
+        let cwd = walk(&caller.cwd).map_err(|error| cwd_refused(&caller.cwd, &reason(&error)))?;
+        if !cwd.exists {
+            return Err(cwd_refused(&caller.cwd, "it was deleted; go to a folder that exists"));
+        }
+        links.extend(cwd.links);
+        let (home, home_walk) = home_inside(home, &accounts);
+        links.extend(home_walk.links);
+        let home_real = home_walk.real;
+        Ok(Policy { accounts, home, home_real, grants, hides, links, cwd: cwd.real, warnings })
+    }
+}
+
+fn hidden_folder(path: &Path) -> Hide {
+    Hide { path: path.to_path_buf(), folder: true }
+}
+
+fn cwd_refused(cwd: &Path, why: &str) -> Error {
+    Error::Refused(format!("the working folder {}: {why}", shown::word(cwd)))
+}
+
+fn refuse_read_only_mount(held: &Held) -> Result<()> {
+    if !held.on_read_only_mount() {
+        return Ok(());
+    }
+    let typed = shown::word(&held.typed);
+    Err(Error::Refused(format!("--write {typed}: it is on a read-only mount; use --read {typed}, or mount it writable")))
+}
+
+/// The caller's home folder: `$HOME` where it is an absolute path, else the one
+/// in passwd.
+fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<PathBuf> {
+    let variable = caller.var("HOME").map(PathBuf::from);
+    let own = Some(accounts.own.home.clone());
+    [variable, own].into_iter().flatten().find(|home| home.is_absolute() && home.as_os_str() != "/")
+}
+
+/// Where the home folder is inside: at its own path, unless that is a place of
+/// the system's; then it is `/tmp`.
+fn home_inside(home: Option<PathBuf>, accounts: &Accounts) -> (PathBuf, Walk) {
+    const TAKEN: [&str; 12] = [
+        "/usr", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/bin", "/sbin", "/lib", "/lib64", "/nix",
+    ];
+    let usable = |home: &Path| {
+        let walked = walk(home).ok()?;
+        let taken = walked.real == Path::new("/") || TAKEN.iter().any(|taken| walked.real.starts_with(taken));
+        (!taken).then_some(walked)
+    };
+    let candidates = [home, Some(accounts.own.home.clone())];
+    for home in candidates.into_iter().flatten().filter(|home| home.is_absolute()) {
+        if let Some(walked) = usable(&home) {
+            return (home, walked);
+        }
+    }
+    let tmp = PathBuf::from("/tmp");
+    (tmp.clone(), Walk { real: tmp, links: Vec::new(), exists: true })
+}

@@ -1,0 +1,107 @@
+//! How untrusted text is shown to a person.
+//!
+//! A path, a program's name or its output may hold escape sequences that drive
+//! a terminal, or bidirectional marks that make a line read as another one.
+//! Everything that isn't plain text is shown as an escape.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Text with every byte and character that could do more than be read shown as
+/// `\xNN` or `\u{…}`: control characters, bytes that aren't UTF-8, marks that
+/// change direction or can't be seen.
+#[must_use]
+pub fn escaped(text: &[u8]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            push_escaped(&mut shown, character);
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
+fn push_escaped(shown: &mut String, character: char) {
+    match character {
+        '\n' => shown.push_str("\\n"),
+        '\t' => shown.push_str("\\t"),
+        '\r' => shown.push_str("\\r"),
+        _ if character.is_ascii_control() => {
+            let _ = write!(shown, "\\x{:02x}", u32::from(character));
+        }
+        _ if character.is_control() || is_deceptive(character) => {
+            let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
+        }
+        _ => shown.push(character),
+    }
+}
+
+/// Characters that take no room or reorder what stands around them: format
+/// characters, line separators, private use (UAX #9, UTS #39).
+fn is_deceptive(character: char) -> bool {
+    matches!(u32::from(character),
+        0xad | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
+        | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0x3164
+        | 0xe000..=0xf8ff | 0xfe00..=0xfe0f | 0xfeff | 0xffa0 | 0xfff0..=0xfffb
+        | 0xe0000..=0xe0fff | 0xf0000..=0x10_ffff)
+}
+
+/// A path as one word of a command that a person can paste into a shell: bare
+/// where that is safe, else between single quotes; what [`escaped`] escapes is
+/// shown in `$'…'`.
+#[must_use]
+pub fn word(path: impl AsRef<OsStr>) -> String {
+    let bytes = path.as_ref().as_bytes();
+    let shown = escaped(bytes);
+    if shown.as_bytes() != bytes {
+        let quoted = bytes.iter().fold(Vec::new(), |mut quoted, byte| {
+            if matches!(byte, b'\\' | b'\'') {
+                quoted.push(b'\\');
+            }
+            quoted.push(*byte);
+            quoted
+        });
+        return format!("$'{}'", escaped(&quoted));
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=~".contains(&byte) || byte >= 0x80;
+    let tilde_is_home = shown == "~" || shown.starts_with("~/");
+    if !shown.is_empty() && bytes.iter().all(|byte| plain(*byte)) && (!shown.starts_with('~') || tilde_is_home) {
+        return shown;
+    }
+    format!("'{}'", shown.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn escape_sequences_and_direction_marks_are_shown() {
+        assert_eq!(escaped(b"a\x1b[2Jb\n\xff"), "a\\x1b[2Jb\\n\\xff");
+        assert_eq!(escaped("x\u{202e}y".as_bytes()), "x\\u{202e}y");
+        assert_eq!(escaped("Grüße 日本".as_bytes()), "Grüße 日本");
+    }
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_split_it() {
+        assert_eq!(word("/usr/bin"), "/usr/bin");
+        assert_eq!(word("a b"), "'a b'");
+        assert_eq!(word("it's"), "'it'\\''s'");
+        assert_eq!(word("~Top"), "'~Top'");
+        assert_eq!(word("a\nb'"), "$'a\\nb\\''");
+        assert_eq!(word(""), "''");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_shown_drives_a_terminal(bytes: Vec<u8>) {
+            let shown = word(OsStr::from_bytes(&bytes));
+            prop_assert!(!shown.chars().any(|c| c.is_control() || is_deceptive(c)));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Signal dispositions, masks and signalfd(2).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A signal that a signalfd(2) reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The signal's number.
+    pub signal: i32,
+    /// Whether a process sent it (`SI_USER`, `SI_QUEUE`, `SI_TKILL`), as
+    /// opposed to the kernel: the terminal's keys, say.
+    pub by_process: bool,
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset(3) initialises the set, sigaddset(3) changes it; a
+    // number that is no signal makes the latter fail and change nothing.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks `signals` in this thread and gives a descriptor that reports them.
+///
+/// # Errors
+/// `EMFILE`, `ENFILE`, `ENOMEM` of signalfd(2).
+pub fn block_and_report(signals: &[i32]) -> io::Result<OwnedFd> {
+    let set = set_of(signals);
+    // SAFETY: the set is initialised and only read.
+    crate::checked(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into())?;
+    // SAFETY: the set is initialised and only read.
+    let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    let fd = crate::checked(fd.into())?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// The next signal that `reporter` (of [`block_and_report`]) holds, if any.
+///
+/// # Errors
+/// Those of read(2) but `EAGAIN`.
+pub fn next(reporter: BorrowedFd<'_>) -> io::Result<Option<Received>> {
+    let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the buffer is as large as said; a signalfd writes whole records.
+    let read = unsafe { libc::read(reporter.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+    match crate::checked(read as libc::c_long) {
+        Ok(read) if read as usize == size => {
+            // SAFETY: the kernel wrote a whole record.
+            let info = unsafe { info.assume_init() };
+            let by_process = matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+            Ok(Some(Received { signal: info.ssi_signo as i32, by_process }))
+        }
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ignores a signal, in this process and in what it starts by execve(2).
+pub fn ignore(signal: i32) {
+    set_disposition(signal, libc::SIG_IGN);
+}
+
+/// Gives a signal its default effect again.
+pub fn restore_default(signal: i32) {
+    set_disposition(signal, libc::SIG_DFL);
+}
+
+fn set_disposition(signal: i32, disposition: libc::sighandler_t) {
+    // SAFETY: only SIG_IGN and SIG_DFL come here, no handler runs. The call
+    // fails for SIGKILL, SIGSTOP and numbers that are no signal, harmlessly.
+    unsafe { libc::signal(signal, disposition) };
+}
+
+/// Every signal back to its default effect and none blocked: what a program
+/// expects to be started with (execve(2) keeps ignored ones and the mask).
+pub fn reset_all() {
+    for signal in 1..=libc::SIGRTMAX() {
+        restore_default(signal);
+    }
+    let none = set_of(&[]);
+    // SAFETY: the set is initialised and only read.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+}
+
+/// Stops this process as the terminal's suspend key would: nothing happens in a
+/// process group that no shell watches.
+pub fn suspend_self() {
+    // SAFETY: raise(3) takes a number.
+    unsafe { libc::raise(libc::SIGTSTP) };
+}
