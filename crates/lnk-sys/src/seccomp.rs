@@ -70,7 +70,14 @@ pub fn user_notification_available() -> bool {
     let action: c_uint = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: GET_ACTION_AVAIL only reads the 32-bit action, which outlives
     // the call.
-    unsafe { call(libc::SECCOMP_GET_ACTION_AVAIL, 0, (&raw const action).cast()) }.is_ok()
+    unsafe {
+        call(
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            (&raw const action).cast(),
+        )
+    }
+    .is_ok()
 }
 
 fn set_filter(flags: c_ulong, filter: &[Instruction]) -> io::Result<RawFd> {
@@ -86,7 +93,13 @@ fn set_filter(flags: c_ulong, filter: &[Instruction]) -> io::Result<RawFd> {
     };
     // SAFETY: SET_MODE_FILTER only reads the program and the `len` instructions
     // it points to; both outlive the call.
-    unsafe { call(libc::SECCOMP_SET_MODE_FILTER, flags, (&raw const program).cast()) }
+    unsafe {
+        call(
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            (&raw const program).cast(),
+        )
+    }
 }
 
 /// # Safety
@@ -120,7 +133,12 @@ mod tests {
     use super::*;
 
     fn answer(action: u32) -> Instruction {
-        Instruction { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: action }
+        Instruction {
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: action,
+        }
     }
 
     /// Filters belong to a thread, so each test puts its own on one of its own.
@@ -134,10 +152,19 @@ mod tests {
             rustix::thread::set_no_new_privs(true).expect("no_new_privs");
             install(&[answer(libc::SECCOMP_RET_ALLOW)]).expect("a filter that allows all");
 
-            let code = |filter: &[Instruction]| install(filter).expect_err("refused").raw_os_error();
+            let code =
+                |filter: &[Instruction]| install(filter).expect_err("refused").raw_os_error();
             assert_eq!(code(&[]), Some(libc::EINVAL));
             assert_eq!(code(&vec![answer(0x7fff_0000); 4097]), Some(libc::EINVAL));
-            assert_eq!(code(&[Instruction { code: 0xffff, jt: 0, jf: 0, k: 0 }]), Some(libc::EINVAL));
+            assert_eq!(
+                code(&[Instruction {
+                    code: 0xffff,
+                    jt: 0,
+                    jf: 0,
+                    k: 0
+                }]),
+                Some(libc::EINVAL)
+            );
 
             let long = install(&vec![answer(0x7fff_0000); 65_536]).expect_err("refused");
             assert_eq!(long.kind(), io::ErrorKind::InvalidInput);

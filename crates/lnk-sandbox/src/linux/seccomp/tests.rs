@@ -14,7 +14,11 @@ impl Call {
     fn native(call: c_long, arguments: &[u64]) -> Self {
         let mut all = [0; 6];
         all[..arguments.len()].copy_from_slice(arguments);
-        Self { number: number(call), architecture: NATIVE, arguments: all }
+        Self {
+            number: number(call),
+            architecture: NATIVE,
+            arguments: all,
+        }
     }
 
     /// The same for the kernel when the arguments are 32-bit ones.
@@ -161,9 +165,21 @@ fn connect_is_asked_about() {
 fn terminal_input_can_not_be_faked() {
     for command in [TIOCSTI, TIOCLINUX, TIOCSETD] {
         refused(libc::SYS_ioctl, &[0, command.into(), 0x1000], EPERM);
-        allowed(libc::SYS_ioctl, &[command.into(), u64::from(command) + 0x1_0000, command.into()]);
+        allowed(
+            libc::SYS_ioctl,
+            &[
+                command.into(),
+                u64::from(command) + 0x1_0000,
+                command.into(),
+            ],
+        );
     }
-    for command in [libc::TIOCGWINSZ, libc::TIOCSPGRP, libc::TCSETS, libc::FIONREAD] {
+    for command in [
+        libc::TIOCGWINSZ,
+        libc::TIOCSPGRP,
+        libc::TCSETS,
+        libc::FIONREAD,
+    ] {
         allowed(libc::SYS_ioctl, &[0, command, 0x1000]);
     }
 }
@@ -171,7 +187,12 @@ fn terminal_input_can_not_be_faked() {
 #[test]
 fn subvolumes_can_not_be_copied() {
     let struct_4096_bytes = 0x5000_0000;
-    for command in [struct_4096_bytes | 0x9401, struct_4096_bytes | 0x9417, 0x4020_bc10, 0x4028_bc1d] {
+    for command in [
+        struct_4096_bytes | 0x9401,
+        struct_4096_bytes | 0x9417,
+        0x4020_bc10,
+        0x4028_bc1d,
+    ] {
         refused(libc::SYS_ioctl, &[3, command], EPERM);
     }
     let subvol_create_v2 = struct_4096_bytes | 0x9418;
@@ -316,35 +337,51 @@ fn chain(gaps: &[usize]) -> Vec<Instruction> {
     program.assemble()
 }
 
-/// A branch that neither side of is near.
-fn fork_in_the_road(before_no: usize, before_yes: usize) -> Vec<Instruction> {
+/// Branches whose `nearer` side and whose `farther` one are that many
+/// instructions away.
+fn fork_in_the_road(nearer: usize, farther: usize, near_when_odd: bool) -> Vec<Instruction> {
     let mut program = Program::default();
-    let (start, yes, no) = (program.label(), program.label(), program.label());
+    let (start, near, far) = (program.label(), program.label(), program.label());
     program.load(NUMBER);
-    program.branch(Compare::Above(10), yes, start);
+    program.branch(Compare::Above(10), far, start);
     program.bind(start);
-    program.branch(Compare::AnyBit(1), yes, no);
-    for _ in 0..before_no {
+    let (odd, even) = if near_when_odd {
+        (near, far)
+    } else {
+        (far, near)
+    };
+    program.branch(Compare::AnyBit(1), odd, even);
+    for _ in 0..nearer {
         program.ret(99);
     }
-    program.bind(no);
-    program.ret(0);
-    for _ in 0..before_yes {
-        program.ret(99);
+    program.bind(near);
+    for _ in nearer..farther {
+        program.ret(0);
     }
-    program.bind(yes);
+    program.bind(far);
     program.ret(1);
     program.assemble()
 }
 
 #[test]
 fn jumps_at_the_edge_of_eight_bits_arrive() {
-    for before_no in 250..260 {
-        for before_yes in [0, 1, 2, 250, 251, 252, 253, 254, 255, 256, 257] {
-            let filter = fork_in_the_road(before_no, before_yes);
-            for (number, action) in [(11, 1), (12, 1), (3, 1), (4, 0)] {
-                let call = Call { number, architecture: 0, arguments: [0; 6] };
-                assert_eq!(run(&filter, &call), action, "{before_no} {before_yes} {number}");
+    let edge = (250..260).flat_map(|far| (0..far).map(move |near| (near, far)));
+    let beyond = [(253, 600), (254, 600), (255, 600), (256, 600), (600, 601)];
+    for (nearer, farther) in edge.chain(beyond) {
+        for near_when_odd in [false, true] {
+            let filter = fork_in_the_road(nearer, farther, near_when_odd);
+            for number in [3, 4, 11] {
+                let far = number > 10 || (number % 2 == 1) != near_when_odd;
+                let call = Call {
+                    number,
+                    architecture: 0,
+                    arguments: [0; 6],
+                };
+                assert_eq!(
+                    run(&filter, &call),
+                    far.into(),
+                    "{nearer} {farther} {number}"
+                );
             }
         }
     }
