@@ -7,7 +7,9 @@ pub mod fd;
 pub mod keyring;
 pub mod landlock_abi;
 pub mod mount;
+pub mod notify;
 pub mod process;
+pub mod seccomp;
 pub mod signal;
 
 use std::io;
