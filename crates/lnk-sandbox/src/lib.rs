@@ -4,13 +4,25 @@
 //! it needs of the caller comes in a [`Caller`], what it has to say goes out as
 //! [`Error`] or [`Notice`].
 
+pub mod account;
 pub mod caller;
 pub mod dotfiles;
+pub mod env;
 pub mod error;
+pub mod gitconfig;
 pub mod linux;
+pub mod mountinfo;
+pub mod never;
+pub mod not_run;
+pub mod paths;
+pub mod plan;
+pub mod policy;
 pub mod ready;
 pub mod run;
+pub mod state;
+pub mod stdio;
+pub mod system;
 
 pub use caller::Caller;
 pub use error::Error;
-pub use run::{Notice, Outcome, Request, run};
+pub use run::{Notice, Outcome, Renderer, Request, run};

@@ -20,6 +20,9 @@ pub const OWN_FOLDER: &str = "/run/lnk";
 /// `lnk` itself, started inside to finish the fences.
 pub const OWN_BINARY: &str = "/run/lnk/lnk";
 
+/// An empty file that nobody may read, to cover others with.
+pub const EMPTY_COVER: &str = "/run/lnk/empty";
+
 /// One step of building the file tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mount {
@@ -61,14 +64,13 @@ pub enum Mount {
         /// Whether it is a folder.
         folder: bool,
     },
-    /// A generated read-only file over a file, or over a link itself.
+    /// A generated file of [`OWN_FOLDER`], read-only, over a file or over a
+    /// link itself.
     Cover {
         /// What is covered.
         target: PathBuf,
         /// What is seen instead.
-        content: Vec<u8>,
-        /// The mode of what is seen.
-        mode: u32,
+        from: PathBuf,
         /// Whether the target is a symbolic link that must not be followed.
         on_link: bool,
     },
@@ -94,8 +96,23 @@ impl Mount {
 pub struct Watched {
     /// The path, the same outside and inside.
     pub path: PathBuf,
-    /// How it is covered.
-    pub cover: Cover,
+    /// How it is covered again.
+    pub cover: Recover,
+}
+
+/// How a watched name is covered again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recover {
+    /// By itself: read-only, or writable where it is only held in place.
+    Itself {
+        /// Whether it may be written.
+        write: bool,
+    },
+    /// A link, by a generated file.
+    Link {
+        /// The file.
+        from: PathBuf,
+    },
 }
 
 /// Everything about one sandbox.
@@ -153,21 +170,44 @@ impl Plan {
         layout.links(&policy.links);
         layout.order();
 
-        let readable = |path: &Path| layout.shows(&crate::paths::real_or_written(path));
-        if !layout.shows(&policy.cwd) {
-            return Err(cwd_closed(&policy.cwd));
-        }
-        let env = env::inside(caller, &policy.accounts, &policy.home, readable);
         let writable = policy.grants.iter().filter(|grant| grant.write);
-        Ok(Plan {
+        let mut plan = Plan {
             writable: writable.map(|grant| grant.held.real.clone()).collect(),
             watched,
             private,
-            env,
+            env: Environment::new(),
             program: program.to_vec(),
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts,
+        };
+        if !plan.shows(&plan.cwd) {
+            return Err(cwd_closed(&plan.cwd));
+        }
+        let readable = |path: &Path| plan.shows(&crate::paths::real_or_written(path));
+        plan.env = env::inside(caller, &policy.accounts, &policy.home, readable);
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    /// Whether the program can use what is at a real path.
+    #[must_use]
+    pub fn shows(&self, path: &Path) -> bool {
+        match deciding(&self.mounts, path) {
+            Some(Mount::Bind { .. }) => true,
+            Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
+            Some(Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. }) => false,
+            None => path == Path::new("/"),
+        }
+    }
+
+    /// Content and mode of a generated file.
+    #[must_use]
+    pub fn generated(&self, path: &Path) -> Option<(&[u8], u32)> {
+        self.mounts.iter().find_map(|mount| match mount {
+            Mount::File { target, content, mode } if target == path => Some((content.as_slice(), *mode)),
+            _ => None,
         })
     }
 }
@@ -208,12 +248,13 @@ impl Layout {
         }
         self.tmpfs("/run", 0o755, false);
         self.tmpfs(OWN_FOLDER, 0o755, true);
+        self.mounts.push(Mount::File { target: EMPTY_COVER.into(), content: Vec::new(), mode: 0 });
         if root {
             for (target, folder) in system::kernel_files_of_root() {
                 if folder {
                     self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true });
                 } else {
-                    self.mounts.push(Mount::Cover { target, content: Vec::new(), mode: 0, on_link: false });
+                    self.cover(target, &[], 0, false);
                 }
             }
         }
@@ -247,10 +288,12 @@ impl Layout {
         }
         let target = hide.path.clone();
         let opened_below = self.mounts.iter().any(|mount| mount.target() != target && mount.target().starts_with(&target));
-        self.mounts.push(match hide.folder {
-            true => Mount::Tmpfs { target, mode: if opened_below { 0o111 } else { 0 }, frozen: true },
-            false => Mount::Cover { target, content: Vec::new(), mode: 0, on_link: false },
-        });
+        if hide.folder {
+            let mode = if opened_below { 0o111 } else { 0 };
+            self.mounts.push(Mount::Tmpfs { target, mode, frozen: true });
+        } else {
+            self.cover(target, &[], 0, false);
+        }
     }
 
     /// Protects dot files wherever the write folder itself decides: not where a
@@ -263,21 +306,40 @@ impl Layout {
             if decided || !self.writes(path) {
                 continue;
             }
-            self.mounts.push(match &mask.cover {
-                Cover::Link { content } => {
-                    Mount::Cover { target: path.clone(), content: content.clone(), mode: 0o444, on_link: true }
-                }
-                Cover::ReadOnly | Cover::Pin => {
-                    let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
-                    let folder = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
-                    let (source, target) = (path.clone(), path.clone());
-                    let identity = Identity::from(&stat);
-                    Mount::Bind { source, target, identity, write: mask.cover == Cover::Pin, folder }
-                }
-            });
-            watched.push(Watched { path: path.clone(), cover: mask.cover.clone() });
+            let cover = match &mask.cover {
+                Cover::Link { content } => Recover::Link { from: self.cover(path.clone(), content, 0o444, true) },
+                Cover::ReadOnly => self.over_itself(path, false)?,
+                Cover::Pin => self.over_itself(path, true)?,
+            };
+            watched.push(Watched { path: path.clone(), cover });
         }
         Ok(watched)
+    }
+
+    fn over_itself(&mut self, path: &Path, write: bool) -> Result<Recover> {
+        let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
+        let folder = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        let (source, target) = (path.to_path_buf(), path.to_path_buf());
+        self.mounts.push(Mount::Bind { source, target, identity: Identity::from(&stat), write, folder });
+        Ok(Recover::Itself { write })
+    }
+
+    /// Covers a file, or a link, by a generated one; returns where that is.
+    fn cover(&mut self, target: PathBuf, content: &[u8], mode: u32, on_link: bool) -> PathBuf {
+        let same = |mount: &Mount| match mount {
+            Mount::File { target, content: held, mode: its } if target.starts_with(OWN_FOLDER) => {
+                (held == content && *its == mode).then(|| target.clone())
+            }
+            _ => None,
+        };
+        let from = self.mounts.iter().find_map(same).unwrap_or_else(|| {
+            let count = self.mounts.iter().filter(|mount| mount.target().starts_with(OWN_FOLDER)).count();
+            let from = Path::new(OWN_FOLDER).join(format!("cover-{count}"));
+            self.mounts.push(Mount::File { target: from.clone(), content: content.to_vec(), mode });
+            from
+        });
+        self.mounts.push(Mount::Cover { target, from: from.clone(), on_link });
+        from
     }
 
     /// Recreates the links that typed paths led through, where the sandbox
@@ -319,29 +381,19 @@ impl Layout {
         self.mounts.sort_by(|a, b| a.target().cmp(b.target()));
     }
 
-    /// The mount that decides what is at `path`: the deepest, and of those the
-    /// last added.
-    fn deciding(&self, path: &Path) -> Option<&Mount> {
-        let holding = self.mounts.iter().filter(|mount| path.starts_with(mount.target()));
-        holding.max_by_key(|mount| mount.target().components().count())
-    }
-
     /// Whether something of the machine's is at `path`, hidden or not.
     fn binds(&self, path: &Path) -> bool {
-        matches!(self.deciding(path), Some(Mount::Bind { .. }))
+        matches!(deciding(&self.mounts, path), Some(Mount::Bind { .. }))
     }
 
     fn writes(&self, path: &Path) -> bool {
-        matches!(self.deciding(path), Some(Mount::Bind { write: true, .. }))
+        matches!(deciding(&self.mounts, path), Some(Mount::Bind { write: true, .. }))
     }
+}
 
-    /// Whether the program can use what is at `path`.
-    fn shows(&self, path: &Path) -> bool {
-        match self.deciding(path) {
-            Some(Mount::Bind { .. }) => true,
-            Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
-            Some(Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. }) => false,
-            None => path == Path::new("/"),
-        }
-    }
+/// The mount that decides what is at `path`: the deepest, and of those the last
+/// added.
+fn deciding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let holding = mounts.iter().filter(|mount| path.starts_with(mount.target()));
+    holding.max_by_key(|mount| mount.target().as_os_str().len())
 }

@@ -1,10 +1,20 @@
 //! `lnk sandbox run`: from what was asked to the program's exit status.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::Caller;
+use lnk_spec::shown;
+
+use crate::caller::Caller;
+use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect};
+use crate::error::{Error, Result, failed};
+use crate::linux::launch::{Ended, Launch, LaunchError};
+use crate::paths::Identity;
+use crate::plan::Plan;
+use crate::policy::Policy;
+use crate::state::{Settings, no_home};
+use crate::{gitconfig, not_run};
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +65,118 @@ pub struct Outcome {
 /// # Errors
 /// [`Error::Refused`] for a grant that can't be given, [`Error::NotReady`] where
 /// this machine can't build the sandbox. The program has not run then.
-pub fn run(_request: &Request, _caller: &Caller, _on_notice: &mut dyn FnMut(Notice)) -> Result<Outcome, Error> {
-    Err(Error::NotReady("not built".into()))
+pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)) -> Result<Outcome> {
+    crate::stdio::check()?;
+    let bwrap = crate::linux::bwrap_path::find(Path::new("/")).map_err(|error| Error::NotReady(error.to_string()))?;
+    let settings = settings(caller)?;
+    let policy = Policy::new(request, caller)?;
+    policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+
+    let protected = protect_all(&policy, &settings)?;
+    protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+    let gitconfig = gitconfig::generate(&policy.home_real);
+    let plan = Plan::new(&policy, caller, &request.program, &protected.masks, &protected.reads, gitconfig)?;
+
+    let replace = |path: &Path| protected.replace(path);
+    let launch = |joiner| Launch { plan: &plan, bwrap: &bwrap, joiner, replace: &replace }.run();
+    let ended = match request.renderer {
+        Renderer::Bwrap => launch(false),
+        Renderer::Joiner => launch(true),
+        Renderer::Auto => match launch(true) {
+            Err(LaunchError::JoinerUnsupported(_)) => launch(false),
+            ended => ended,
+        },
+    };
+    let removed = protected.placeholders.remove();
+    let ended = ended.map_err(|error| match error {
+        LaunchError::JoinerUnsupported(why) => Error::NotReady(format!("the joiner can't make mounts here: {why}")),
+        LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
+        LaunchError::Other(error) => error,
+    })?;
+    removed.map_err(failed("the empty folders in place of dot files"))?;
+    Ok(outcome(ended, request, caller, &plan))
+}
+
+fn settings(caller: &Caller) -> Result<Settings> {
+    let home = caller.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir());
+    let home = home.or_else(|| {
+        let own = crate::account::Accounts::of(caller.uid, caller.gid).own.home;
+        own.is_dir().then_some(own)
+    });
+    Settings::open(&home.ok_or_else(no_home)?)
+}
+
+/// The write folders' dot files, protected.
+struct Protected {
+    masks: Vec<Mask>,
+    reads: Vec<(PathBuf, Identity)>,
+    warnings: Vec<String>,
+    placeholders: Placeholders,
+}
+
+impl Protected {
+    /// Puts an empty folder where a protected name vanished.
+    fn replace(&self, path: &Path) -> std::io::Result<()> {
+        match rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn protect_all(policy: &Policy, settings: &Settings) -> Result<Protected> {
+    let gate = Gate::enter(&settings.placeholders()?).map_err(failed("the records of placeholders"))?;
+    let written = policy.grants.iter().filter(|grant| {
+        grant.write && !grant.dot_files && grant.held.file_type() == rustix::fs::FileType::Directory
+    });
+    let mut protections: Vec<(&crate::paths::Held, Protection)> = Vec::new();
+    for grant in written {
+        let path = &grant.held.real;
+        let protection = protect(path).map_err(|error| {
+            Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), crate::error::reason(&error)))
+        })?;
+        protections.push((&grant.held, protection));
+    }
+    let folders: Vec<Folder<'_>> = protections
+        .iter()
+        .map(|(held, protection)| Folder { fd: held.fd.as_fd(), path: &held.real, protection })
+        .collect();
+    let placeholders = gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
+    let mut protected = Protected { masks: Vec::new(), reads: Vec::new(), warnings: Vec::new(), placeholders };
+    for (held, protection) in &protections {
+        protected.masks.extend(protection.masks.iter().cloned());
+        for read in protection.reads.iter() {
+            let stat = rustix::fs::stat(read).map_err(failed(shown::word(read)))?;
+            protected.reads.push((read.clone(), Identity::from(&stat)));
+        }
+        for file in &protection.hard_linked {
+            protected.warnings.push(format!(
+                "{} has another name, by which it may still be written",
+                shown::word(file)
+            ));
+        }
+        let missing = protection.missing.iter().map(|name| held.real.join(name));
+        protected.masks.extend(missing.map(|path| Mask { path, cover: crate::dotfiles::Cover::ReadOnly }));
+    }
+    protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(protected)
+}
+
+fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {
+    let message = ended
+        .not_executed
+        .as_ref()
+        .map(|(errno, path)| not_run::explain(*errno, path, &request.program[0], caller, plan));
+    let sockets = ended.refused_sockets.iter().map(|path| {
+        Notice(format!("refused the socket {}: a socket of this machine's can't be reached from inside", shown::escaped(path)))
+    });
+    let mut refused: Vec<Notice> = sockets.collect();
+    if ended.status != 0 && !plan.watched.is_empty() && is_git(&request.program[0]) {
+        refused.push(Notice("the repository's own files are read only: --write-dot-files opens them".into()));
+    }
+    Outcome { status: ended.status, message, refused }
+}
+
+fn is_git(program: &OsString) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "git")
 }

@@ -61,7 +61,7 @@ impl Arguments {
     /// # Errors
     /// `EMFILE`, `ENOMEM` for the files it reads.
     pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
-        self.extend(["--dev", "/dev"]);
+        self.extend(["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
         self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
         let mut frozen: Vec<PathBuf> = Vec::new();
         for mount in &plan.mounts {
@@ -85,7 +85,8 @@ impl Arguments {
                     let flag = if *write { "--bind" } else { "--ro-bind" };
                     self.extend([OsStr::new(flag), source.as_os_str(), target.as_os_str()]);
                 }
-                Mount::Cover { target, content, mode, on_link: false } => {
+                Mount::Cover { target, from, on_link: false } => {
+                    let Some((content, mode)) = plan.generated(from) else { continue };
                     let fd = self.content(content)?;
                     self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
                     self.extend([OsStr::new("--ro-bind-data"), &fd, target.as_os_str()]);

@@ -2,4 +2,12 @@
 //! broker of Unix sockets.
 
 pub mod broker;
+pub mod bwrap;
+pub mod guard;
+pub mod inner;
+pub mod joiner;
+pub mod landlock;
+pub mod launch;
+pub mod message;
 pub mod seccomp;
+pub mod tree;

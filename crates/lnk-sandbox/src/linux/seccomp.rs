@@ -48,6 +48,41 @@ pub fn program_filter() -> Vec<Instruction> {
     program.assemble()
 }
 
+/// The filter for the [guard](super::guard): the calls that watching and
+/// covering take, and no other. Whatever else it tries ends it, and with it
+/// the run.
+#[must_use]
+pub fn guard_filter() -> Vec<Instruction> {
+    let mut program = Program::default();
+    let (native, allowed) = (program.label(), program.label());
+    let foreign = program.label();
+    program.load(ARCHITECTURE);
+    program.branch(Compare::Equal(NATIVE), native, foreign);
+    program.bind(foreign);
+    program.ret(libc::SECCOMP_RET_KILL_PROCESS);
+    program.bind(native);
+    program.load(NUMBER);
+    for call in GUARDS {
+        let next = program.label();
+        program.branch(Compare::Equal(number(*call)), allowed, next);
+        program.bind(next);
+    }
+    program.ret(libc::SECCOMP_RET_KILL_PROCESS);
+    program.bind(allowed);
+    program.ret(libc::SECCOMP_RET_ALLOW);
+    program.assemble()
+}
+
+/// What the guard calls: it reads events, looks at names by descriptor, copies
+/// and attaches mounts, and tells the supervisor.
+const GUARDS: &[c_long] = &[
+    libc::SYS_read, libc::SYS_ppoll, #[cfg(target_arch = "x86_64")] libc::SYS_poll,
+    libc::SYS_openat2, libc::SYS_close, libc::SYS_statx, libc::SYS_fstat, libc::SYS_newfstatat,
+    libc::SYS_open_tree, libc::SYS_mount_setattr, libc::SYS_move_mount, libc::SYS_sendmsg,
+    libc::SYS_fcntl, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_brk,
+    libc::SYS_madvise, libc::SYS_futex, libc::SYS_rt_sigreturn, libc::SYS_exit, libc::SYS_exit_group,
+];
+
 /// `struct seccomp_data` of linux/seccomp.h: the call's number, its
 /// architecture, 8 bytes of address, six 64-bit arguments.
 const NUMBER: u32 = 0;

@@ -1,0 +1,176 @@
+//! The guard: keeps protected names covered while a program runs.
+//!
+//! A mount on a name goes when something outside the sandbox removes or
+//! replaces that name: an editor that saves by renaming, `git checkout`. The
+//! guard, a process in the sandbox's user and mount namespaces, watches the
+//! folders and covers the new file at once. It holds no descriptor of the
+//! machine's, follows no link, and may make only the calls this needs. The
+//! supervisor ends the run when the guard ends.
+//!
+//! Between the replacement and the new cover lies a moment (a tenth of a
+//! millisecond) in which the program can open the new file: docs/security.md.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use lnk_sys::process::exit_now;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+use crate::linux::message::{self, FromJoiner};
+use crate::linux::tree;
+use crate::plan::{EMPTY_COVER, Recover, Watched};
+
+/// Covers what should be covered and isn't yet: links, where bubblewrap made
+/// the mounts.
+///
+/// # Errors
+/// What failed, and on what.
+pub(super) fn cover_links(root: &OwnedFd, watched: &[Watched]) -> Result<(), String> {
+    for Watched { path, cover } in watched {
+        if let Recover::Link { from } = cover {
+            super::joiner::cover(root.as_fd(), path, from)
+                .map_err(|error| format!("{}: {error}", lnk_spec::shown::word(path)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches until the supervisor closes its socket or anything fails.
+pub(super) fn watch(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> ! {
+    let _ = guard(root, watched, supervisor);
+    exit_now(1)
+}
+
+/// The watched names of one folder.
+struct Folder {
+    path: PathBuf,
+    names: BTreeMap<OsString, Recover>,
+}
+
+fn guard(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> io::Result<()> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let mut folders: BTreeMap<i32, Folder> = BTreeMap::new();
+    for (path, names) in by_folder(watched) {
+        let folder = tree::open_below(root.as_fd(), &path)?;
+        rustix::process::fchdir(&folder)?;
+        let kinds = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
+        let watch = inotify::add_watch(&events, c".", kinds | WatchFlags::ONLYDIR)?;
+        folders.insert(watch, Folder { path, names });
+    }
+    rustix::process::chdir("/")?;
+    confine(root, supervisor, &events)?;
+    // What changed before the watches stood is looked at now.
+    for folder in folders.values() {
+        for name in folder.names.keys() {
+            cover_again(root, folder, name, supervisor)?;
+        }
+    }
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    loop {
+        let mut fds = [PollFd::new(&events, PollFlags::IN), PollFd::new(supervisor, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => continue,
+            polled => polled?,
+        };
+        if !fds[1].revents().is_empty() {
+            return Ok(());
+        }
+        let mut reader = inotify::Reader::new(&events, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                for folder in folders.values() {
+                    for name in folder.names.keys() {
+                        cover_again(root, folder, name, supervisor)?;
+                    }
+                }
+                continue;
+            }
+            let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) else { continue };
+            if let Some(folder) = folders.get(&event.wd())
+                && folder.names.contains_key(name)
+            {
+                cover_again(root, folder, name, supervisor)?;
+            }
+        }
+    }
+}
+
+fn by_folder(watched: &[Watched]) -> BTreeMap<PathBuf, BTreeMap<OsString, Recover>> {
+    let mut folders: BTreeMap<PathBuf, BTreeMap<OsString, Recover>> = BTreeMap::new();
+    for Watched { path, cover } in watched {
+        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+            folders.entry(parent.to_path_buf()).or_default().insert(name.to_owned(), cover.clone());
+        }
+    }
+    folders
+}
+
+/// Gives up what isn't needed: descriptors, and system calls.
+fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let null = match null {
+        Ok(null) => null,
+        // The tree that bubblewrap stands in has no devices; the sandbox's has.
+        Err(_) => {
+            let place = tree::open_below(root.as_fd(), Path::new("/dev"))?;
+            rustix::fs::openat(place, c"null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?
+        }
+    };
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    drop(null);
+    lnk_sys::fd::close_all_but(&[root.as_fd(), supervisor.as_fd(), events.as_fd()])?;
+    rustix::thread::set_no_new_privs(true)?;
+    lnk_sys::seccomp::install(&super::seccomp::guard_filter())
+}
+
+/// Covers a name again if it isn't: a missing one is asked back from the
+/// supervisor, as an empty folder, whose making comes here as an event.
+fn cover_again(root: &OwnedFd, folder: &Folder, name: &OsStr, supervisor: &OwnedFd) -> io::Result<()> {
+    let path = folder.path.join(name);
+    let place = match tree::open_below(root.as_fd(), &path) {
+        Ok(place) => place,
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            return message::send(
+                supervisor.as_fd(),
+                &FromJoiner::Vanished(path.into_os_string().into_encoded_bytes()),
+                &[],
+            );
+        }
+        Err(error) => return Err(error),
+    };
+    let parent = tree::open_below(root.as_fd(), &folder.path)?;
+    if tree::mount_id(place.as_fd())? != tree::mount_id(parent.as_fd())? {
+        return Ok(());
+    }
+    let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) == rustix::fs::FileType::Symlink;
+    match &folder.names[name] {
+        Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from),
+        // A link where none was: covered by what shows nothing.
+        Recover::Itself { .. } if is_link => super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER)),
+        Recover::Itself { write } => {
+            let copy = tree::copy_of(place.as_fd(), tree::bound(*write))?;
+            tree::attach(copy.as_fd(), place.as_fd())
+        }
+        Recover::Link { .. } => {
+            let copy = tree::copy_of(place.as_fd(), tree::bound(false))?;
+            tree::attach(copy.as_fd(), place.as_fd())
+        }
+    }
+}

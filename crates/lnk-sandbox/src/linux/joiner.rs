@@ -1,0 +1,462 @@
+//! The joiner: makes a sandbox's mounts from within bubblewrap's namespaces
+//! while bubblewrap stands still.
+//!
+//! bubblewrap is told to copy a pipe of ours into a file (`--file`). It does so
+//! at a moment when the machine's tree is at `/oldroot` and the sandbox's at
+//! `/newroot`, and reads until the pipe is closed. The joiner, a forked process
+//! that enters the new user and mount namespaces, prepares copies of every
+//! mount while bubblewrap works, waits until the pipe is read, attaches them,
+//! and closes it. `lnk` itself, which bubblewrap then starts, is attached last:
+//! if the joiner dies at any moment before, there is nothing to start.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lnk_spec::shown;
+use lnk_sys::mount::{Attributes, set_attributes};
+use lnk_sys::process::exit_now;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::ThreadNameSpaceType;
+
+use crate::linux::message::{self, FromJoiner};
+use crate::linux::{guard, tree};
+use crate::paths::Identity;
+use crate::plan::{Mount, OWN_BINARY, Plan};
+
+/// One page, the least a pipe holds (pipe(7)): when one byte more than that was
+/// written, somebody reads.
+pub const PIPE_SIZE: usize = 4096;
+/// How long to wait for the new user namespace's map, in steps of
+/// [`MAP_WAIT`].
+const MAP_TRIES: u32 = 50_000;
+/// One step of that wait.
+const MAP_WAIT: Duration = Duration::from_micros(20);
+/// Device nodes of the machine's that a sandbox has.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// What a joiner works with. The descriptors are its own.
+#[derive(Debug)]
+pub struct Joiner<'a> {
+    /// The sandbox to build.
+    pub plan: &'a Plan,
+    /// Where bubblewrap says which process it made (`--info-fd`).
+    pub info: OwnedFd,
+    /// The pipe that bubblewrap reads (`--file`), of [`PIPE_SIZE`], not blocking.
+    pub sync: OwnedFd,
+    /// To the supervisor.
+    pub supervisor: OwnedFd,
+    /// The supervisor's pidfd: when it ends early, what bubblewrap left is ended.
+    pub supervisor_process: OwnedFd,
+    /// The machine's `/`.
+    pub host_root: Identity,
+    /// The machine's `/proc`, to find what bubblewrap left.
+    pub host_proc: OwnedFd,
+    /// The caller's terminal, for `/dev/console`.
+    pub terminal: Option<PathBuf>,
+}
+
+/// Why the joiner stopped.
+enum Stop {
+    /// Not on this kernel, or not with this bubblewrap.
+    Unsupported(String),
+    /// Something failed, or isn't what it was.
+    Failed(String),
+    /// The supervisor is gone.
+    Orphaned,
+}
+
+fn unsupported<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Stop {
+    move |error| Stop::Unsupported(format!("{what}: {}", error.into()))
+}
+
+fn failed<E: Into<io::Error>>(what: impl AsRef<Path>) -> impl FnOnce(E) -> Stop {
+    move |error| Stop::Failed(format!("{}: {}", shown::word(what.as_ref()), error.into()))
+}
+
+impl Joiner<'_> {
+    /// The forked process's whole life: joins, builds, and guards if there is
+    /// anything to guard.
+    pub fn run(self) -> ! {
+        match self.build() {
+            Ok(root) => {
+                let guarded = !self.plan.watched.is_empty();
+                if message::send(self.supervisor.as_fd(), &FromJoiner::Done, &[]).is_err() {
+                    self.end_what_is_left();
+                }
+                let Joiner { plan, sync, supervisor, .. } = self;
+                drop(sync);
+                if guarded {
+                    guard::watch(&root, &plan.watched, &supervisor);
+                }
+                exit_now(0)
+            }
+            Err(Stop::Orphaned) => self.end_what_is_left(),
+            Err(Stop::Unsupported(why)) => self.give_up(&FromJoiner::Unsupported(why)),
+            Err(Stop::Failed(why)) => self.give_up(&FromJoiner::Failed(why)),
+        }
+    }
+
+    fn give_up(&self, why: &FromJoiner) -> ! {
+        if message::send(self.supervisor.as_fd(), why, &[]).is_err() {
+            self.end_what_is_left();
+        }
+        exit_now(1)
+    }
+
+    /// Builds the whole tree and returns its root.
+    fn build(&self) -> Result<OwnedFd, Stop> {
+        let child = self.wait_for_child()?;
+        let child = pidfd_open(child, PidfdFlags::empty()).map_err(unsupported("pidfd_open"))?;
+        let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
+        rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces).map_err(unsupported("setns"))?;
+        rustix::process::umask(Mode::empty());
+        let host = self.host_tree()?;
+        let mut prepared = Prepared::default();
+        let mut later = Vec::new();
+        for (index, mount) in self.plan.mounts.iter().enumerate() {
+            let copy = match mount {
+                Mount::Bind { source, identity, write, .. } => copy_if_same(&host, source, *identity, *write).ok(),
+                Mount::Tmpfs { mode, .. } => Some(self.tmpfs(*mode)?),
+                Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
+            };
+            if copy.is_none() && matches!(mount, Mount::Bind { .. }) {
+                later.push(index);
+            }
+            prepared.0.push(copy);
+        }
+        let devices = Devices::prepare(&host, self.terminal.as_deref())?;
+        self.wait_until_read()?;
+        // While bubblewrap prepared, its own mounts covered part of the
+        // machine's tree; now they don't.
+        for index in later {
+            if let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] {
+                prepared.0[index] = Some(copy_if_same(&host, source, *identity, *write).map_err(changed(source))?);
+            }
+        }
+        let root = rustix::fs::open("/newroot", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(unsupported("/newroot"))?;
+        self.attach(&root, &prepared, devices)?;
+        self.attach_own_binary(&host, &root)?;
+        Ok(root)
+    }
+
+    /// Reads `"child-pid": N` from bubblewrap.
+    fn wait_for_child(&self) -> Result<Pid, Stop> {
+        let mut text = Vec::new();
+        loop {
+            self.wait_for(self.info.as_fd(), PollFlags::IN)?;
+            let mut chunk = [0u8; 512];
+            let read = rustix::io::read(&self.info, &mut chunk).map_err(unsupported("bubblewrap's --info-fd"))?;
+            text.extend_from_slice(&chunk[..read]);
+            if let Some(pid) = child_pid(&text) {
+                return Ok(pid);
+            }
+            if read == 0 || text.len() > PIPE_SIZE {
+                return Err(Stop::Failed("bubblewrap ended before it made a process".into()));
+            }
+        }
+    }
+
+    /// Waits for `events`, or the supervisor's end.
+    fn wait_for(&self, fd: BorrowedFd<'_>, events: PollFlags) -> Result<(), Stop> {
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(fd, events), PollFd::new(&self.supervisor_process, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => continue,
+                polled => polled.map_err(unsupported("poll"))?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Err(Stop::Orphaned);
+            }
+            if !fds[0].revents().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The machine's tree, as bubblewrap's namespace shows it: at `/`, or, once
+    /// bubblewrap has moved it, at `/oldroot`.
+    fn host_tree(&self) -> Result<OwnedFd, Stop> {
+        for path in ["/", "/oldroot"] {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let Ok(root) = rustix::fs::open(path, flags, Mode::empty()) else { continue };
+            let stat = rustix::fs::fstat(&root).map_err(unsupported("stat"))?;
+            if Identity::from(&stat) == self.host_root {
+                return Ok(root);
+            }
+        }
+        Err(Stop::Unsupported("the machine's tree isn't where bubblewrap keeps it".into()))
+    }
+
+    /// A file system in memory; waits until the user namespace has its map,
+    /// without which its files would have no owner.
+    fn tmpfs(&self, mode: u32) -> Result<OwnedFd, Stop> {
+        for _ in 0..MAP_TRIES {
+            match tree::tmpfs(mode).and_then(|mount| owned(&mount).map(|owned| owned.then_some(mount))) {
+                Ok(Some(mount)) => return Ok(mount),
+                Ok(None) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EOVERFLOW | libc::EACCES)) => {}
+                Err(error) => return Err(unsupported("tmpfs")(error)),
+            }
+            self.still_supervised()?;
+            std::thread::sleep(MAP_WAIT);
+        }
+        Err(Stop::Failed("bubblewrap never mapped its user".into()))
+    }
+
+    fn still_supervised(&self) -> Result<(), Stop> {
+        let mut fds = [PollFd::new(&self.supervisor_process, PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut fds, Some(&now)) {
+            Ok(0) => Ok(()),
+            _ => Err(Stop::Orphaned),
+        }
+    }
+
+    /// Fills the pipe and writes one byte more: done exactly when bubblewrap
+    /// reads, with everything of its own in place.
+    fn wait_until_read(&self) -> Result<(), Stop> {
+        let bytes = [b'\n'; PIPE_SIZE + 1];
+        let mut left = &bytes[..];
+        while !left.is_empty() {
+            match rustix::io::write(&self.sync, left) {
+                Ok(written) => left = &left[written..],
+                Err(Errno::AGAIN) => self.wait_for(self.sync.as_fd(), PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE) => return Err(Stop::Failed("bubblewrap ended while it was set up".into())),
+                Err(error) => return Err(unsupported("the pipe to bubblewrap")(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&self, root: &OwnedFd, prepared: &Prepared, devices: Devices) -> Result<(), Stop> {
+        let root = root.as_fd();
+        let mut frozen = Vec::new();
+        devices.attach(root)?;
+        for (mount, copy) in self.plan.mounts.iter().zip(&prepared.0) {
+            let target = mount.target();
+            match mount {
+                Mount::Tmpfs { frozen: freeze, .. } => {
+                    let copy = copy.as_ref().expect("every tmpfs was prepared");
+                    let place = tree::folder(root, target, 0o755).map_err(failed(target))?;
+                    tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
+                    if *freeze {
+                        frozen.push(copy);
+                    }
+                }
+                Mount::Bind { folder, .. } => {
+                    let copy = copy.as_ref().expect("every bind was prepared");
+                    let place = match folder {
+                        true => tree::folder(root, target, 0o755),
+                        false => tree::file(root, target),
+                    };
+                    let place = place.map_err(failed(target))?;
+                    tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
+                }
+                Mount::File { content, mode, .. } => {
+                    tree::write_file(root, target, content, *mode).map_err(failed(target))?;
+                }
+                Mount::Link { to, .. } => tree::link(root, target, to).map_err(failed(target))?,
+                Mount::Cover { from, .. } => cover(root, target, from).map_err(failed(target))?,
+            }
+        }
+        let own = tree::file(root, Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
+        drop(own);
+        self.close_kernel_settings(root)?;
+        for mount in frozen {
+            set_attributes(mount.as_fd(), tree::bound(false), false).map_err(unsupported("mount_setattr"))?;
+        }
+        set_attributes(root, tree::bound(false), false).map_err(failed("/"))
+    }
+
+    /// `/proc/sys` asks who you are, not what you may: root without any
+    /// capability could write it.
+    fn close_kernel_settings(&self, root: BorrowedFd<'_>) -> Result<(), Stop> {
+        let path = Path::new("/proc/sys");
+        let place = tree::open_below(root, path).map_err(failed(path))?;
+        let copy = tree::copy_of(place.as_fd(), tree::bound(false)).map_err(failed(path))?;
+        tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(path))
+    }
+
+    fn attach_own_binary(&self, host: &OwnedFd, root: &OwnedFd) -> Result<(), Stop> {
+        let (source, identity) = &self.plan.own_binary;
+        let copy = copy_if_same(host, source, *identity, false).map_err(changed(source))?;
+        let place = tree::open_below(root.as_fd(), Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
+        tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(OWN_BINARY))
+    }
+
+    /// The supervisor died while bubblewrap set up. bubblewrap's own process
+    /// ends with it, but the one it just made may wait for it for ever: it is
+    /// found by the pipe that it holds, and ended.
+    fn end_what_is_left(&self) -> ! {
+        if let Ok(stat) = rustix::fs::fstat(&self.sync) {
+            let pipe = format!("pipe:[{}]", stat.st_ino);
+            for pid in processes(&self.host_proc) {
+                if pid != rustix::process::getpid() && holds(&self.host_proc, pid, &pipe) {
+                    end_if_it_still_holds(&self.host_proc, pid, &pipe);
+                }
+            }
+        }
+        exit_now(1)
+    }
+}
+
+/// Copies of what the plan mounts, by its index.
+#[derive(Default)]
+struct Prepared(Vec<Option<OwnedFd>>);
+
+/// A copy of a file or folder, if it still is what was judged.
+fn copy_if_same(host: &OwnedFd, source: &Path, identity: Identity, write: bool) -> io::Result<OwnedFd> {
+    let relative = source.strip_prefix("/").unwrap_or(source);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let place = loop {
+        match openat2(host, relative, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            opened => break opened?,
+        }
+    };
+    if Identity::from(&rustix::fs::fstat(&place)?) != identity {
+        return Err(io::Error::from_raw_os_error(libc::ESTALE));
+    }
+    tree::copy_of(place.as_fd(), tree::bound(write))
+}
+
+fn changed(source: &Path) -> impl FnOnce(io::Error) -> Stop {
+    move |error| match error.raw_os_error() {
+        Some(libc::ENOSYS) => Stop::Unsupported(format!("mount calls: {error}")),
+        Some(libc::ESTALE | libc::ELOOP | libc::ENOENT) => {
+            Stop::Failed(format!("{} changed while the sandbox was built", shown::word(source)))
+        }
+        _ => Stop::Failed(format!("{}: {error}", shown::word(source))),
+    }
+}
+
+/// Covers `target`, a link itself if it is one, by a generated file.
+pub(super) fn cover(root: BorrowedFd<'_>, target: &Path, from: &Path) -> io::Result<()> {
+    let from = tree::open_below(root, from)?;
+    let copy = tree::copy_of(from.as_fd(), tree::bound(false))?;
+    let place = tree::open_below(root, target)?;
+    tree::attach(copy.as_fd(), place.as_fd())
+}
+
+/// Whether a fresh mount's top belongs to a user that the namespace knows.
+fn owned(mount: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstat(mount)?.st_uid != 65534)
+}
+
+/// A sandbox's own `/dev`.
+struct Devices {
+    folder: OwnedFd,
+    shared_memory: OwnedFd,
+    terminals: OwnedFd,
+    nodes: Vec<(&'static str, OwnedFd)>,
+}
+
+impl Devices {
+    fn prepare(host: &OwnedFd, terminal: Option<&Path>) -> Result<Self, Stop> {
+        let node = |path: &Path| -> io::Result<OwnedFd> {
+            let relative = path.strip_prefix("/").unwrap_or(path);
+            let place = openat2(host, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
+            tree::copy_of(place.as_fd(), Attributes { read_only: false, no_devices: false, no_exec: true })
+        };
+        let mut nodes = Vec::new();
+        for name in DEVICES {
+            let path = Path::new("/dev").join(name);
+            nodes.push((name, node(&path).map_err(failed(&path))?));
+        }
+        if let Some(terminal) = terminal {
+            nodes.push(("console", node(terminal).map_err(failed(terminal))?));
+        }
+        Ok(Devices {
+            folder: tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?,
+            shared_memory: tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?,
+            terminals: tree::devpts().map_err(unsupported("devpts"))?,
+            nodes,
+        })
+    }
+
+    fn attach(self, root: BorrowedFd<'_>) -> Result<(), Stop> {
+        const LINKS: [(&str, &str); 5] = [
+            ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"),
+        ];
+        let dev = Path::new("/dev");
+        let mount_folder = |name: &str, mount: &OwnedFd| {
+            let path = dev.join(name);
+            let place = tree::folder(root, &path, 0o755).map_err(failed(&path))?;
+            tree::attach(mount.as_fd(), place.as_fd()).map_err(failed(&path))
+        };
+        mount_folder("", &self.folder)?;
+        mount_folder("shm", &self.shared_memory)?;
+        mount_folder("pts", &self.terminals)?;
+        for (name, node) in &self.nodes {
+            let path = dev.join(name);
+            let place = tree::file(root, &path).map_err(failed(&path))?;
+            tree::attach(node.as_fd(), place.as_fd()).map_err(failed(&path))?;
+        }
+        for (name, to) in LINKS {
+            let path = dev.join(name);
+            tree::link(root, &path, Path::new(to)).map_err(failed(&path))?;
+        }
+        let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
+        set_attributes(self.folder.as_fd(), attributes, false).map_err(failed(dev))
+    }
+}
+
+/// The number after `"child-pid":`, once it is complete.
+fn child_pid(text: &[u8]) -> Option<Pid> {
+    const KEY: &[u8] = b"\"child-pid\":";
+    let at = text.windows(KEY.len()).position(|window| window == KEY)?;
+    let rest = text[at + KEY.len()..].trim_ascii_start();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    // bubblewrap writes a comma or a line's end behind the number.
+    if digits == 0 || digits == rest.len() {
+        return None;
+    }
+    Pid::from_raw(std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?)
+}
+
+fn processes(proc: &OwnedFd) -> Vec<Pid> {
+    let Ok(folder) = rustix::fs::Dir::read_from(proc) else { return Vec::new() };
+    let names = folder.flatten().filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok());
+    names.filter_map(Pid::from_raw).collect()
+}
+
+fn holds(proc: &OwnedFd, pid: Pid, pipe: &str) -> bool {
+    let path = format!("{}/fd", pid.as_raw_nonzero());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(fds) = rustix::fs::openat(proc, path, flags, Mode::empty()) else { return false };
+    let Ok(entries) = rustix::fs::Dir::read_from(&fds) else { return false };
+    entries.flatten().any(|entry| {
+        rustix::fs::readlinkat(&fds, entry.file_name(), Vec::new()).is_ok_and(|link| link.to_bytes() == pipe.as_bytes())
+    })
+}
+
+/// Between look and kill the number may pass to another process: the pidfd is
+/// taken first and the look repeated.
+fn end_if_it_still_holds(proc: &OwnedFd, pid: Pid, pipe: &str) {
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
+        && holds(proc, pid, pipe)
+    {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_child_is_read_once_its_number_is_complete() {
+        assert_eq!(child_pid(b"{\n    \"child-pid\": 123"), None);
+        assert_eq!(child_pid(b"{\n    \"child-pid\": 123,\n").map(|pid| pid.as_raw_nonzero().get()), Some(123));
+        assert_eq!(child_pid(b"{}"), None);
+    }
+}

@@ -1,0 +1,671 @@
+//! The supervisor: starts bubblewrap and the joiner, sees every fence stand,
+//! lets the program go, and stays with it to its end.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
+use lnk_sys::signal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
+
+use crate::error::{Error, Result, failed};
+use crate::linux::broker::{Broker, Inside};
+use crate::linux::bwrap::{self, Arguments, memory_file};
+use crate::linux::guard;
+use crate::linux::inner::{Expected, Orders};
+use crate::linux::joiner::{Joiner, PIPE_SIZE};
+use crate::linux::message::{self, FromInner, FromJoiner};
+use crate::paths::Identity;
+use crate::plan::{Mount, OWN_BINARY, Plan};
+
+/// How long a program may take to end after TERM or HUP, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often the broker looks for connects whose program is gone, while any
+/// waits.
+const BROKER_TICK: Duration = Duration::from_millis(100);
+/// Signals that the supervisor answers to.
+const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// Of bubblewrap's complaints, the bytes kept.
+const MAX_COMPLAINT: usize = 4096;
+
+/// How a sandbox ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The program's own status, or 128 and the signal that ended it.
+    pub status: u8,
+    /// Why the program couldn't be executed, and the path tried.
+    pub not_executed: Option<(i32, PathBuf)>,
+    /// Unix sockets that it was refused.
+    pub refused_sockets: Vec<Vec<u8>>,
+}
+
+/// Why a launch failed before the program ran.
+#[derive(Debug)]
+pub enum LaunchError {
+    /// The joiner can't work here; bubblewrap can make the mounts instead.
+    JoinerUnsupported(String),
+    /// bubblewrap failed, with what it wrote.
+    Bwrap(String),
+    /// Anything else.
+    Other(Error),
+}
+
+impl From<Error> for LaunchError {
+    fn from(error: Error) -> Self {
+        LaunchError::Other(error)
+    }
+}
+
+/// What a launch needs besides its plan.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The sandbox.
+    pub plan: &'a Plan,
+    /// bubblewrap's program.
+    pub bwrap: &'a Path,
+    /// Whether the joiner makes the mounts.
+    pub joiner: bool,
+    /// Makes an empty folder for a protected name that vanished.
+    pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
+}
+
+impl Launch<'_> {
+    /// Runs the sandbox to its end.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; the program has not run then, and nothing is left.
+    pub fn run(&self) -> Result<Ended, LaunchError> {
+        lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(failed("subreaper"))?;
+        let signals = signal::block_and_report(&SIGNALS).map_err(failed("signals"))?;
+        // bubblewrap and what it starts must not end by the terminal's keys
+        // before the program's own handler did: they inherit this.
+        SIGNALS.iter().for_each(|signal| signal::ignore(*signal));
+        let mut run = self.start(signals)?;
+        let ended = run.supervise();
+        run.end_everything();
+        let ended = ended?;
+        Ok(ended)
+    }
+
+    /// Starts bubblewrap and the joiner.
+    fn start(&self, signals: OwnedFd) -> Result<Run<'_>, LaunchError> {
+        let (control, control_inside) = message::pair().map_err(failed("socketpair"))?;
+        message::ask_for_credentials(&control).map_err(failed("SO_PASSCRED"))?;
+        let (complaints, complaints_write) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("pipe"))?;
+        rustix::fs::fcntl_setfl(&complaints, OFlags::NONBLOCK).map_err(failed("pipe"))?;
+        let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map_err(failed("standard error"))?;
+        let orders = memory_file(&self.orders()).map_err(failed("memfd_create"))?;
+
+        let mut arguments = Arguments::base();
+        let mut inherited: Vec<BorrowedFd<'_>> = vec![control_inside.as_fd(), orders.as_fd(), stderr.as_fd()];
+        let pipes = if self.joiner { Some(Pipes::new().map_err(failed("pipe"))?) } else { None };
+        match &pipes {
+            Some(pipes) => {
+                arguments.extend(["--tmpfs", "/run"]);
+                arguments.extend(["--file", &number(&pipes.sync_read), "/run/.joiner"]);
+                arguments.extend(["--info-fd", &number(&pipes.info_write)]);
+                // bubblewrap holds the read end of its own --info-fd as well, so
+                // that it doesn't end by SIGPIPE half-way when we are killed.
+                inherited.extend([pipes.sync_read.as_fd(), pipes.info_write.as_fd(), pipes.info_read.as_fd()]);
+            }
+            None => arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?,
+        }
+        let (list, files) = arguments.into_file(5).map_err(too_many_mounts)?;
+        inherited.push(list.as_fd());
+        inherited.extend(files.iter().map(AsFd::as_fd));
+
+        let mut command = Command::new(self.bwrap);
+        command.arg0("bwrap").env_clear().args(["--args", &number(&list), OWN_BINARY, "__inner"]);
+        command.args([number(&control_inside), number(&orders), number(&stderr)]);
+        command.stderr(Stdio::from(complaints_write)).current_dir("/");
+        set_inherited(&inherited, true).map_err(failed("fcntl"))?;
+        let spawned = command.spawn();
+        set_inherited(&inherited, false).map_err(failed("fcntl"))?;
+        drop(command);
+        let child = spawned.map_err(|error| LaunchError::Bwrap(format!("{}: {error}", self.bwrap.display())))?;
+        let bwrap_pid = Pid::from_child(&child);
+        let bwrap = pidfd_open(bwrap_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+        let mut run = Run {
+            launch: self,
+            control,
+            complaints,
+            signals,
+            bwrap,
+            bwrap_pid,
+            status: None,
+            joiner: None,
+            inner: None,
+            program: None,
+            broker: None,
+            started: false,
+            not_executed: None,
+            kill_at: None,
+            end_by: None,
+        };
+        if let Some(pipes) = pipes {
+            match self.fork_joiner(pipes) {
+                Ok(joiner) => run.joiner = Some(joiner),
+                Err(error) => {
+                    run.end_everything();
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(run)
+    }
+
+    fn fork_joiner(&self, pipes: Pipes) -> Result<Helper> {
+        let (ours, theirs) = message::pair().map_err(failed("socketpair"))?;
+        let own_pid = rustix::process::getpid();
+        let own = pidfd_open(own_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+        let root = rustix::fs::stat("/").map_err(failed("/"))?;
+        let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("/proc"))?;
+        match fork_single_threaded().map_err(failed("fork"))? {
+            Forked::Parent(pid) => Helper::new(pid, ours),
+            Forked::Child => {
+                let joiner = Joiner {
+                    plan: self.plan,
+                    info: pipes.info_read,
+                    sync: pipes.sync_write,
+                    supervisor: theirs,
+                    supervisor_process: own,
+                    host_root: Identity::from(&root),
+                    host_proc: proc,
+                    terminal: terminal(),
+                };
+                let kept = [
+                    joiner.info.as_fd(), joiner.sync.as_fd(), joiner.supervisor.as_fd(),
+                    joiner.supervisor_process.as_fd(), joiner.host_proc.as_fd(),
+                ];
+                if lnk_sys::fd::close_all_but(&kept).is_err() {
+                    exit_now(1);
+                }
+                joiner.run()
+            }
+        }
+    }
+
+    fn orders(&self) -> Vec<u8> {
+        let plan = self.plan;
+        let env = plan.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+        let orders = Orders {
+            program: plan.program.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
+            env: env.collect(),
+            cwd: plan.cwd.clone(),
+            writable: plan.writable.clone(),
+            private: plan.private.clone(),
+            expected: if self.joiner { Vec::new() } else { expected(&plan.mounts) },
+        };
+        postcard::to_stdvec(&orders).expect("plain data is always serialised")
+    }
+}
+
+/// What the inner stage checks where bubblewrap mounted by path.
+fn expected(mounts: &[Mount]) -> Vec<Expected> {
+    let deciding = mounts.iter().enumerate().filter(|(index, _)| bwrap::decides(mounts, *index));
+    let expectation = |mount: &Mount| match mount {
+        Mount::Bind { target, identity, write, .. } => {
+            Some(Expected::Bound { at: target.clone(), identity: *identity, write: *write })
+        }
+        Mount::Tmpfs { target, mode, .. } => Some(Expected::InMemory { at: target.clone(), mode: *mode }),
+        Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
+    };
+    deciding.filter_map(|(_, mount)| expectation(mount)).collect()
+}
+
+fn too_many_mounts(error: io::Error) -> LaunchError {
+    if error.raw_os_error() == Some(libc::E2BIG) {
+        return LaunchError::Other(Error::Refused(
+            "too many folders for bubblewrap to mount; name fewer, or a folder that holds them".into(),
+        ));
+    }
+    LaunchError::Other(failed("bubblewrap's arguments")(error))
+}
+
+fn number(fd: &impl AsRawFd) -> String {
+    fd.as_raw_fd().to_string()
+}
+
+fn set_inherited(fds: &[BorrowedFd<'_>], inherited: bool) -> io::Result<()> {
+    let flags = if inherited { FdFlags::empty() } else { FdFlags::CLOEXEC };
+    fds.iter().try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
+}
+
+/// The caller's terminal, if the program is to have one.
+fn terminal() -> Option<PathBuf> {
+    let streams = [rustix::stdio::stdout(), rustix::stdio::stdin(), rustix::stdio::stderr()];
+    let name = streams.into_iter().find_map(|stream| rustix::termios::ttyname(stream, Vec::new()).ok())?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+}
+
+/// The two pipes between bubblewrap and the joiner.
+struct Pipes {
+    info_read: OwnedFd,
+    info_write: OwnedFd,
+    sync_read: OwnedFd,
+    sync_write: OwnedFd,
+}
+
+impl Pipes {
+    fn new() -> io::Result<Self> {
+        let (info_read, info_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (sync_read, sync_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::pipe::fcntl_setpipe_size(&sync_write, PIPE_SIZE)?;
+        rustix::fs::fcntl_setfl(&sync_write, OFlags::NONBLOCK)?;
+        Ok(Pipes { info_read, info_write, sync_read, sync_write })
+    }
+}
+
+/// The joiner or guard, as the supervisor holds it.
+#[derive(Debug)]
+struct Helper {
+    pid: Pid,
+    process: OwnedFd,
+    socket: OwnedFd,
+    /// Whether it has done its work before the start.
+    done: bool,
+}
+
+impl Helper {
+    fn new(pid: i32, socket: OwnedFd) -> Result<Self> {
+        let pid = Pid::from_raw(pid).ok_or_else(|| failed("fork")(io::Error::from_raw_os_error(libc::ECHILD)))?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+        Ok(Helper { pid, process, socket, done: false })
+    }
+}
+
+/// A sandbox that is being built or runs.
+struct Run<'a> {
+    launch: &'a Launch<'a>,
+    control: OwnedFd,
+    complaints: OwnedFd,
+    signals: OwnedFd,
+    bwrap: OwnedFd,
+    bwrap_pid: Pid,
+    /// bubblewrap's exit status, once it was reaped.
+    status: Option<u8>,
+    joiner: Option<Helper>,
+    /// The sandbox's process 1, seen from here, once it is ready.
+    inner: Option<(Pid, OwnedFd, Vec<OwnedFd>)>,
+    program: Option<OwnedFd>,
+    broker: Option<Broker>,
+    started: bool,
+    not_executed: Option<(i32, PathBuf)>,
+    /// When to kill what doesn't end by itself.
+    kill_at: Option<Instant>,
+    /// The status to end with when a signal ended the run before the program
+    /// started.
+    end_by: Option<u8>,
+}
+
+/// Which descriptor has something to say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Helper,
+    HelperEnd,
+    Control,
+    Broker,
+    BwrapEnd,
+}
+
+impl Run<'_> {
+    /// Waits and answers until the sandbox has ended.
+    fn supervise(&mut self) -> Result<Ended, LaunchError> {
+        while self.status.is_none() {
+            for source in self.wait()? {
+                match source {
+                    Source::Signals => self.pass_signals_on()?,
+                    Source::Helper => self.hear_helper()?,
+                    Source::HelperEnd => self.helper_ended()?,
+                    Source::Control => self.hear_inner()?,
+                    Source::Broker => self.answer_connect()?,
+                    Source::BwrapEnd => self.reap_bwrap()?,
+                }
+                if let Some(status) = self.end_by {
+                    return Ok(Ended { status, not_executed: None, refused_sockets: Vec::new() });
+                }
+            }
+            self.start_if_ready()?;
+            if self.kill_at.is_some_and(|at| at <= Instant::now()) {
+                self.kill_at = None;
+                self.kill();
+            }
+            if let Some(broker) = &mut self.broker
+                && broker.is_busy()
+            {
+                broker.tick();
+            }
+        }
+        if !self.started {
+            return Err(self.why_bwrap_failed());
+        }
+        Ok(Ended {
+            status: self.status.unwrap_or(125),
+            not_executed: self.not_executed.take(),
+            refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
+        })
+    }
+
+    /// Waits for the next things to answer, in the order to answer them: what
+    /// the sandbox still had to say comes before its end.
+    fn wait(&self) -> Result<Vec<Source>> {
+        let mut sources = vec![Source::Signals, Source::Control, Source::BwrapEnd];
+        let mut fds = vec![
+            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::new(&self.bwrap, PollFlags::IN),
+        ];
+        if let Some(joiner) = &self.joiner {
+            sources.extend([Source::Helper, Source::HelperEnd]);
+            fds.push(PollFd::new(&joiner.socket, PollFlags::IN));
+            fds.push(PollFd::new(&joiner.process, PollFlags::IN));
+        }
+        let broker = self.broker.as_ref().map(Broker::fd);
+        if let Some(broker) = broker {
+            sources.push(Source::Broker);
+            fds.push(PollFd::from_borrowed_fd(broker, PollFlags::IN));
+        }
+        let busy = self.broker.as_ref().is_some_and(Broker::is_busy);
+        let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = [busy.then_some(BROKER_TICK), until_kill].into_iter().flatten().min();
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()) + 1,
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(failed("poll")(error)),
+        }
+        let said = |fd: &PollFd<'_>| fd.revents();
+        let ready = sources.iter().zip(&fds).filter(|(source, fd)| match source {
+            Source::Broker => said(fd).contains(PollFlags::IN),
+            _ => !said(fd).is_empty(),
+        });
+        let mut ready: Vec<Source> = ready.map(|(source, _)| *source).collect();
+        ready.sort_by_key(|source| match source {
+            Source::Signals => 0,
+            Source::Helper => 1,
+            Source::Control | Source::Broker => 2,
+            Source::HelperEnd => 3,
+            Source::BwrapEnd => 4,
+        });
+        Ok(ready)
+    }
+
+    fn pass_signals_on(&mut self) -> Result<()> {
+        while let Some(received) = signal::next(self.signals.as_fd()).map_err(failed("signals"))? {
+            let by_terminal = matches!(received.signal, libc::SIGINT | libc::SIGQUIT) && !received.by_process;
+            // The terminal's keys reach the program, in the same process group.
+            if by_terminal && self.program.is_some() {
+                continue;
+            }
+            let Some(program) = &self.program else {
+                self.end_by = Some((128 + received.signal) as u8);
+                return Ok(());
+            };
+            if let Some(signal) = Signal::from_named_raw(received.signal) {
+                let _ = pidfd_send_signal(program, signal);
+            }
+            if matches!(received.signal, libc::SIGTERM | libc::SIGHUP) {
+                self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_helper(&mut self) -> Result<(), LaunchError> {
+        let Some(helper) = &mut self.joiner else { return Ok(()) };
+        let Ok(Some(received)) = message::receive::<FromJoiner>(helper.socket.as_fd()) else { return Ok(()) };
+        match received.message {
+            FromJoiner::Done => helper.done = true,
+            FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
+            FromJoiner::Failed(why) => return Err(self.failed_in_joiner(why)),
+            FromJoiner::Vanished(path) => {
+                let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+                (self.launch.replace)(path).map_err(failed(lnk_spec::shown::word(path)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// bubblewrap's own words, where it failed first, tell more than the
+    /// joiner's.
+    fn failed_in_joiner(&mut self, why: String) -> LaunchError {
+        match self.complaint() {
+            complaint if complaint.is_empty() => LaunchError::Other(Error::Refused(why)),
+            complaint => LaunchError::Bwrap(complaint),
+        }
+    }
+
+    /// The joiner ends when it is done and there is nothing to guard; any other
+    /// end ends the run.
+    fn helper_ended(&mut self) -> Result<(), LaunchError> {
+        self.hear_helper()?;
+        let Some(helper) = &self.joiner else { return Ok(()) };
+        let guards = !self.launch.plan.watched.is_empty();
+        if helper.done && !guards {
+            let _ = waitpid(Some(helper.pid), WaitOptions::empty());
+            self.joiner = None;
+            return Ok(());
+        }
+        let what = if helper.done { "the guard of dot files" } else { "the joiner" };
+        let message = format!("{what} ended, so the run was ended too; run it again");
+        match self.complaint() {
+            complaint if !complaint.is_empty() && !self.started => Err(LaunchError::Bwrap(complaint)),
+            _ => Err(LaunchError::Other(Error::Refused(message))),
+        }
+    }
+
+    fn hear_inner(&mut self) -> Result<(), LaunchError> {
+        let received = message::receive::<FromInner>(self.control.as_fd()).map_err(failed("the inner stage"))?;
+        let Some(received) = received else { return self.reap_bwrap() };
+        match received.message {
+            FromInner::Ready => {
+                let pid = received.pid.ok_or_else(|| failed("the inner stage")(Errno::BADMSG))?;
+                let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+                self.inner = Some((pid, process, received.fds));
+            }
+            FromInner::Program => {
+                if let (true, None, Some(pid)) = (self.started, &self.program, received.pid) {
+                    self.program = pidfd_open(pid, PidfdFlags::empty()).ok();
+                }
+            }
+            FromInner::ExecFailed { errno, path } => {
+                use std::os::unix::ffi::OsStringExt;
+                self.not_executed = Some((errno, std::ffi::OsString::from_vec(path).into()));
+            }
+            FromInner::Failed { what } if !self.started => {
+                return Err(LaunchError::Other(Error::NotReady(what)));
+            }
+            FromInner::Failed { what } => return Err(LaunchError::Other(Error::Refused(what))),
+            FromInner::Stopped => self.stop_with_program(),
+        }
+        Ok(())
+    }
+
+    /// A program that stops itself (an editor's suspend key) must give the
+    /// terminal back to the shell that started us: it waits for us, not for
+    /// the program. Not if the program runs again by now.
+    fn stop_with_program(&self) {
+        let Some((inner, _, _)) = &self.inner else { return };
+        if self.started && is_any_child_stopped(*inner) {
+            signal::suspend_self();
+        }
+    }
+
+    fn answer_connect(&mut self) -> Result<()> {
+        match &mut self.broker {
+            Some(broker) => broker.on_readable().map_err(failed("the broker")),
+            None => Ok(()),
+        }
+    }
+
+    fn reap_bwrap(&mut self) -> Result<(), LaunchError> {
+        match waitpid(Some(self.bwrap_pid), WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                let status = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
+                self.status = Some((status.unwrap_or(125) & 0xff) as u8);
+                Ok(())
+            }
+            Ok(None) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(LaunchError::Other(failed("waitpid")(error))),
+        }
+    }
+
+    /// Lets the program go once both the mounts and the inner stage are ready.
+    fn start_if_ready(&mut self) -> Result<(), LaunchError> {
+        let joined = self.joiner.as_ref().is_none_or(|joiner| joiner.done);
+        if self.started || !joined || self.inner.is_none() {
+            return Ok(());
+        }
+        if !self.launch.joiner && !self.launch.plan.watched.is_empty() && self.joiner.is_none() {
+            self.joiner = Some(self.fork_guard()?);
+            return Ok(());
+        }
+        let Some((pid, _, fds)) = &mut self.inner else { return Ok(()) };
+        let mut fds = fds.drain(..);
+        let (Some(listener), Some(diag)) = (fds.next(), fds.next()) else {
+            return Err(LaunchError::Other(Error::NotReady("the inner stage sent no listener".into())));
+        };
+        drop(fds);
+        let root = format!("/proc/{}/root", pid.as_raw_nonzero());
+        let root = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed("the sandbox's root"))?;
+        let device = |path: &PathBuf| {
+            let place = super::tree::open_below(root.as_fd(), path)?;
+            io::Result::Ok(rustix::fs::fstat(&place)?.st_dev)
+        };
+        let private = self.launch.plan.private.iter().map(device).collect::<io::Result<Vec<u64>>>();
+        let private = private.map_err(failed("the sandbox's private folders"))?;
+        let netns_cookie = lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
+        self.broker = Some(Broker::new(listener, Inside { root, private, diag: Some(diag), netns_cookie }));
+        self.started = true;
+        rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;
+        Ok(())
+    }
+
+    /// Where bubblewrap made the mounts: a process that joins its namespaces
+    /// now, covers links and guards.
+    fn fork_guard(&self) -> Result<Helper> {
+        let Some((pid, _, _)) = &self.inner else { return Err(failed("the guard")(Errno::SRCH)) };
+        let mounts = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
+        let mounts = rustix::fs::open(&mounts, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed(&*mounts))?;
+        let users = lnk_sys::mount::owning_user_namespace(mounts.as_fd()).map_err(failed("NS_GET_USERNS"))?;
+        let (ours, theirs) = message::pair().map_err(failed("socketpair"))?;
+        match fork_single_threaded().map_err(failed("fork"))? {
+            Forked::Parent(pid) => Helper::new(pid, ours),
+            Forked::Child => {
+                let kept = [mounts.as_fd(), users.as_fd(), theirs.as_fd()];
+                if lnk_sys::fd::close_all_but(&kept).is_err() {
+                    exit_now(1);
+                }
+                let watched = &self.launch.plan.watched;
+                let root = join_as_guard(&mounts, &users).and_then(|root| {
+                    guard::cover_links(&root, watched)?;
+                    Ok(root)
+                });
+                let (message, root) = match root {
+                    Ok(root) => (FromJoiner::Done, Some(root)),
+                    Err(why) => (FromJoiner::Failed(why), None),
+                };
+                let sent = message::send(theirs.as_fd(), &message, &[]);
+                match root {
+                    Some(root) if sent.is_ok() => guard::watch(&root, watched, &theirs),
+                    _ => exit_now(1),
+                }
+            }
+        }
+    }
+
+    /// What bubblewrap wrote, if it failed.
+    fn complaint(&self) -> String {
+        let mut text = vec![0u8; MAX_COMPLAINT];
+        let read = rustix::io::read(&self.complaints, &mut text).unwrap_or(0);
+        String::from_utf8_lossy(&text[..read]).trim().to_owned()
+    }
+
+    fn why_bwrap_failed(&mut self) -> LaunchError {
+        let complaint = self.complaint();
+        let status = self.status.unwrap_or(125);
+        LaunchError::Bwrap(if complaint.is_empty() { format!("bubblewrap ended with status {status}") } else { complaint })
+    }
+
+    fn kill(&self) {
+        if let Some((_, inner, _)) = &self.inner {
+            let _ = pidfd_send_signal(inner, Signal::KILL);
+        }
+        let _ = pidfd_send_signal(&self.bwrap, Signal::KILL);
+    }
+
+    /// Ends and reaps every process of the run.
+    fn end_everything(&mut self) {
+        if self.status.is_none() {
+            self.kill();
+            let _ = waitpid(Some(self.bwrap_pid), WaitOptions::empty());
+        }
+        if let Some(helper) = self.joiner.take() {
+            let _ = pidfd_send_signal(&helper.process, Signal::KILL);
+            let _ = waitpid(Some(helper.pid), WaitOptions::empty());
+        }
+        reap_the_rest();
+    }
+}
+
+/// Enters the namespaces of a sandbox that is ready.
+fn join_as_guard(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| format!("setns: {error}"))?;
+    move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount)).map_err(|error| format!("setns: {error}"))?;
+    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| error.to_string())
+}
+
+/// Children that came to us when bubblewrap was killed: the sandbox's process
+/// 1, whose end ends all the others.
+fn reap_the_rest() {
+    loop {
+        match waitpid(None, WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => continue,
+            Ok(None) => {}
+            Err(_) => return,
+        }
+        let children = children();
+        for child in &children {
+            if let Ok(process) = pidfd_open(*child, PidfdFlags::empty()) {
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
+        }
+        if children.is_empty() || waitpid(None, WaitOptions::empty()).is_err() {
+            return;
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Whether process 1's child, the program, is stopped at this moment.
+fn is_any_child_stopped(inner: Pid) -> bool {
+    let inner = inner.as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap_or_default();
+    list.split_whitespace().any(|pid| {
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; the state follows it.
+        let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+        state == Some(&b'T')
+    })
+}

@@ -1,0 +1,64 @@
+//! What standard input, output and error may be.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::FileType;
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::error::{Error, Result, failed};
+
+/// Refuses streams that would be ways out of the sandbox: a folder (what lies
+/// beside it can be opened through it), a socket of the machine's network, a
+/// socket that can be sent to any address.
+///
+/// # Errors
+/// [`Error::Refused`], naming the stream and what to do.
+pub fn check() -> Result<()> {
+    let landlock = lnk_sys::landlock_abi::version().map_err(failed("Landlock"))?.is_some();
+    let streams = [
+        ("standard input", rustix::stdio::stdin()),
+        ("standard output", rustix::stdio::stdout()),
+        ("standard error", rustix::stdio::stderr()),
+    ];
+    streams.iter().try_for_each(|(name, stream)| match reason(*stream, landlock) {
+        None => Ok(()),
+        Some(reason) => Err(Error::Refused(format!("{name} {reason}"))),
+    })
+}
+
+fn reason(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
+    // A closed stream is none.
+    let stat = rustix::fs::fstat(stream).ok()?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Some("is a folder, through which the program could leave the sandbox; give it a file or a pipe"),
+        FileType::Socket => socket_reason(stream),
+        FileType::RegularFile if !landlock && opens_wider(stream) => {
+            Some("is a file, which only Landlock keeps from being written, and this kernel has none; give it through a pipe: cat FILE | lnk …")
+        }
+        FileType::RegularFile | FileType::Fifo | FileType::CharacterDevice => None,
+        _ => Some("is neither a file, a pipe nor a terminal; give it one of those"),
+    }
+}
+
+/// Whether a stream that is only read could be opened again for writing.
+fn opens_wider(stream: BorrowedFd<'_>) -> bool {
+    use rustix::fs::OFlags;
+    let read_only = rustix::fs::fcntl_getfl(stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY);
+    let mount = rustix::fs::fstatvfs(stream).map(|fs| fs.f_flag);
+    read_only && !mount.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
+fn socket_reason(stream: BorrowedFd<'_>) -> Option<&'static str> {
+    use rustix::net::sockopt;
+    let local = sockopt::socket_domain(stream).is_ok_and(|domain| domain == AddressFamily::UNIX);
+    if !local {
+        return Some("is a socket of this machine's network, which the sandbox can't hold; give it through a pipe");
+    }
+    let stream_like = sockopt::socket_type(stream).is_ok_and(|kind| kind == SocketType::STREAM || kind == SocketType::SEQPACKET);
+    let connected = rustix::net::getpeername(stream).is_ok_and(|peer| peer.is_some());
+    if stream_like && connected {
+        None
+    } else {
+        Some("is a socket that could be connected to others of this machine; give it through a pipe")
+    }
+}
