@@ -1,1 +1,5 @@
-//! lnk-spec
+//! What a sandbox may do, as pure data and pure functions: no input, no output,
+//! no operating system.
+
+pub mod git;
+pub mod protected;
