@@ -7,6 +7,7 @@
 pub mod caller;
 pub mod dotfiles;
 pub mod error;
+pub mod gitconfig;
 pub mod linux;
 pub mod ready;
 pub mod run;

@@ -18,6 +18,7 @@
 //! The files are opened, locked and deleted behind the gate only, so that none
 //! is deleted while another run is about to lock it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -60,6 +61,7 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Placeholders {
     state: OwnedFd,
+    /// Deepest first: a placeholder may hold another run's.
     held: Vec<Held>,
     appeared: Vec<PathBuf>,
     /// A forked child must not take away what its parent needs.
@@ -133,7 +135,9 @@ impl Gate {
     }
 
     fn place_each(&self, folders: &[Folder<'_>], into: &mut Placeholders) -> io::Result<()> {
-        for (key, parent) in parents(folders)? {
+        let mut parents: Vec<_> = parents(folders)?.into_iter().collect();
+        parents.sort_by_key(|(_, parent)| Reverse(depth(&parent.path)));
+        for (key, parent) in parents {
             let Some(record) = self.open_record(&key, !parent.names.is_empty())? else {
                 continue;
             };
@@ -169,35 +173,33 @@ impl Gate {
     /// Takes away what is recorded and needed by no run. A folder that can't be
     /// found keeps its record: it may be back later.
     fn sweep(&self) -> io::Result<()> {
+        let mut free = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.state)? {
             let entry = entry?;
-            let Ok(key) = entry.file_name().to_str() else {
+            let Some(key) = entry.file_name().to_str().ok().filter(|name| is_key(name)) else {
                 continue;
             };
-            if is_key(key) {
-                self.sweep_one(key)?;
+            if let Some(file) = self.open_free(key)? {
+                free.push((Record::read(&file)?, key.to_owned(), file));
             }
         }
-        Ok(())
+        free.sort_by_key(|(record, ..)| Reverse(depth(&record.path)));
+        free.iter()
+            .try_for_each(|(record, key, _locked)| self.sweep_one(key, record))
     }
 
-    fn sweep_one(&self, key: &str) -> io::Result<()> {
-        let Some(fd) = self.open_free(key)? else {
-            return Ok(());
-        };
-        let record = Record::read(&fd)?;
-        if record.names.is_empty() {
-            return Ok(rustix::fs::unlinkat(&self.state, key, AtFlags::empty())?);
+    fn sweep_one(&self, key: &str, record: &Record) -> io::Result<()> {
+        if !record.names.is_empty() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(folder) = rustix::fs::open(&record.path, flags, Mode::empty()) else {
+                return Ok(());
+            };
+            // The path may lead elsewhere by now, even by a hostile hand.
+            if key_of(&folder)? != key || record.remove_from(&folder).is_err() {
+                return Ok(());
+            }
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(folder) = rustix::fs::open(&record.path, flags, Mode::empty()) else {
-            return Ok(());
-        };
-        // The path may lead elsewhere by now, even by a hostile hand.
-        if key_of(&folder)? == key && record.remove_from(&folder).is_ok() {
-            rustix::fs::unlinkat(&self.state, key, AtFlags::empty())?;
-        }
-        Ok(())
+        Ok(rustix::fs::unlinkat(&self.state, key, AtFlags::empty())?)
     }
 
     /// The lock file, exclusively locked; `None` if a run holds it.
@@ -423,6 +425,12 @@ fn lock_gate(state: &OwnedFd) -> io::Result<OwnedFd> {
     let fd = rustix::fs::openat(state, GATE, flags, Mode::RUSR | Mode::WUSR)?;
     rustix::io::retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive))?;
     Ok(fd)
+}
+
+/// A placeholder may come to hold another: a missing submodule's folder is one,
+/// and for the next run its `.git` is missing. The deepest go first.
+fn depth(path: &Path) -> usize {
+    path.components().count()
 }
 
 /// A folder by itself, whatever its path.
@@ -715,6 +723,36 @@ mod tests {
         };
         assert!(gate.place(&[folder]).is_err());
         assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn placeholders_in_a_placeholder_go_first() {
+        let place = place();
+        let info = format!("160000,{},sub/mod", "1".repeat(40));
+        for args in [
+            &["init", "-q"][..],
+            &["update-index", "--add", "--cacheinfo", &info],
+        ] {
+            let mut git = std::process::Command::new("git");
+            assert!(
+                git.current_dir(&place.folder)
+                    .args(args)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+        for _ in 0..2 {
+            let (first, second, third) = (place.start(), place.start(), place.start());
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            second.remove().unwrap();
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            first.remove().unwrap();
+            crash(third);
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            sweep(&place.state).unwrap();
+            assert_eq!(place.names(), [".git"].map(String::from).into());
+        }
     }
 
     #[test]

@@ -853,3 +853,407 @@ fn on(path: &Path, what: &str) -> io::Error {
         path.as_os_str().as_bytes().escape_ascii()
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    /// A folder `top` in a folder of its own.
+    struct Place {
+        _root: tempfile::TempDir,
+        root: PathBuf,
+        top: PathBuf,
+    }
+
+    fn place() -> Place {
+        let root = tempfile::tempdir().unwrap();
+        let real = root.path().canonicalize().unwrap();
+        fs::create_dir(real.join("top")).unwrap();
+        Place {
+            top: real.join("top"),
+            root: real,
+            _root: root,
+        }
+    }
+
+    fn git(folder: &Path, args: &[&str]) {
+        let out = Command::new("git")
+            .current_dir(folder)
+            .args([
+                "-c",
+                "protocol.file.allow=always",
+                "-c",
+                "user.name=n",
+                "-c",
+                "user.email=e",
+            ])
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "git {args:?}: {}",
+            out.stderr.escape_ascii()
+        );
+    }
+
+    fn repository(folder: &Path) {
+        fs::create_dir_all(folder).unwrap();
+        git(folder, &["init", "-q"]);
+        git(folder, &["commit", "-q", "--allow-empty", "-m", "m"]);
+    }
+
+    impl Place {
+        fn write(&self, path: &str, text: &str) {
+            let path = self.top.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn protect(&self) -> Protection {
+            let protection = protect(&self.top).unwrap();
+            for (i, mask) in protection.masks.iter().enumerate() {
+                assert!(
+                    mask.path.starts_with(&self.top) && mask.path != self.top,
+                    "{mask:?}"
+                );
+                let later_parent = |m: &Mask| mask.path.starts_with(&m.path);
+                assert!(
+                    !protection.masks[i + 1..].iter().any(later_parent),
+                    "{mask:?} too early"
+                );
+            }
+            for missing in &protection.missing {
+                assert!(fs::symlink_metadata(self.top.join(missing)).is_err());
+                self.assert_pinned(&protection, missing);
+            }
+            for mask in &protection.masks {
+                self.assert_pinned(&protection, mask.path.strip_prefix(&self.top).unwrap());
+            }
+            protection
+        }
+
+        /// Every folder between the top and `path` is a mount, so that none can
+        /// be renamed.
+        fn assert_pinned(&self, protection: &Protection, path: &Path) {
+            for above in path
+                .ancestors()
+                .skip(1)
+                .filter(|p| !p.as_os_str().is_empty())
+            {
+                let cover = self.cover(protection, above.to_str().unwrap());
+                assert!(cover.is_some(), "{above:?} above {path:?} isn't covered");
+            }
+        }
+
+        fn cover(&self, protection: &Protection, path: &str) -> Option<Cover> {
+            let path = self.top.join(path);
+            protection
+                .masks
+                .iter()
+                .find(|m| m.path == path)
+                .map(|m| m.cover.clone())
+        }
+
+        fn refused(&self) -> String {
+            protect(&self.top).unwrap_err().to_string()
+        }
+    }
+
+    fn link(content: &str) -> Option<Cover> {
+        Some(Cover::Link {
+            content: content.into(),
+        })
+    }
+
+    fn missing(protection: &Protection, name: &str) -> bool {
+        protection.missing.contains(&PathBuf::from(name))
+    }
+
+    const READ_ONLY: Option<Cover> = Some(Cover::ReadOnly);
+    const PIN: Option<Cover> = Some(Cover::Pin);
+
+    #[test]
+    fn an_empty_folder_gets_placeholders_only() {
+        let p = place().protect();
+        assert_eq!(p.masks, []);
+        assert!(missing(&p, ".git") && missing(&p, "HEAD") && missing(&p, ".envrc"));
+        assert!(!missing(&p, ".mcp.json"));
+    }
+
+    #[test]
+    fn existing_names_are_read_only_and_others_untouched() {
+        let place = place();
+        repository(&place.top);
+        place.write(".envrc", "x");
+        place.write(".vscode/tasks.json", "x");
+        place.write(".mcp.json", "x");
+        place.write("src/main.rs", "x");
+        let p = place.protect();
+        for name in [".git", ".envrc", ".vscode", ".mcp.json"] {
+            assert_eq!(place.cover(&p, name), READ_ONLY, "{name}");
+        }
+        assert_eq!(p.masks.len(), 4);
+        assert!(!missing(&p, "HEAD") && !missing(&p, ".git") && missing(&p, ".idea"));
+        assert_eq!((p.reads, p.outside, p.hard_linked), Default::default());
+    }
+
+    #[test]
+    fn a_linked_name_is_covered_with_its_target() {
+        let place = place();
+        place.write("conf/editor/tasks.json", "x");
+        symlink("conf/editor", place.top.join(".vscode")).unwrap();
+        symlink("conf/none/env", place.top.join(".envrc")).unwrap();
+        symlink("/etc/hostname", place.top.join(".exrc")).unwrap();
+        let p = place.protect();
+        assert_eq!(place.cover(&p, ".vscode"), link(""));
+        assert_eq!(place.cover(&p, "conf"), PIN);
+        assert_eq!(place.cover(&p, "conf/editor"), READ_ONLY);
+        assert_eq!(place.cover(&p, ".envrc"), link(""));
+        assert!(missing(&p, "conf/none"));
+        assert_eq!(place.cover(&p, ".exrc"), link(""));
+        assert_eq!(p.outside, [PathBuf::from("/etc/hostname")]);
+    }
+
+    #[test]
+    fn links_in_a_protected_folder_lead_on() {
+        let place = place();
+        repository(&place.top);
+        place.write("scripts/check.sh", "x");
+        symlink(
+            "../../scripts/check.sh",
+            place.top.join(".git/hooks/pre-commit"),
+        )
+        .unwrap();
+        place.write("tasks.json", "x");
+        fs::create_dir(place.top.join(".vscode")).unwrap();
+        symlink("../tasks.json", place.top.join(".vscode/tasks.json")).unwrap();
+        let p = place.protect();
+        assert_eq!(place.cover(&p, "scripts/check.sh"), READ_ONLY);
+        assert_eq!(place.cover(&p, "tasks.json"), READ_ONLY);
+        assert_eq!(place.cover(&p, ".git/hooks/pre-commit"), None);
+    }
+
+    #[test]
+    fn a_linked_git_folder_says_where_it_is() {
+        let place = place();
+        repository(&place.top);
+        fs::create_dir(place.top.join("store")).unwrap();
+        fs::rename(place.top.join(".git"), place.top.join("store/git")).unwrap();
+        symlink("store/git", place.top.join(".git")).unwrap();
+        let p = place.protect();
+        let real = place.top.join("store/git");
+        assert_eq!(
+            place.cover(&p, ".git"),
+            link(&format!("gitdir: {}\n", real.display()))
+        );
+        assert_eq!(place.cover(&p, "store"), PIN);
+        assert_eq!(place.cover(&p, "store/git"), READ_ONLY);
+        assert!(!missing(&p, "HEAD"));
+    }
+
+    #[test]
+    fn a_git_file_is_followed_inside() {
+        let place = place();
+        fs::create_dir_all(place.top.join("a/b")).unwrap();
+        git(&place.top, &["init", "-q", "--separate-git-dir", "a/b/git"]);
+        fs::write(place.top.join(".git"), "gitdir: a/b/git\n").unwrap();
+        let p = place.protect();
+        for (name, cover) in [
+            (".git", READ_ONLY),
+            ("a", PIN),
+            ("a/b", PIN),
+            ("a/b/git", READ_ONLY),
+        ] {
+            assert_eq!(place.cover(&p, name), cover, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_linked_work_tree_may_read_its_repository_and_no_other() {
+        let place = place();
+        let main = place.root.join("main");
+        repository(&main);
+        let tree = place.top.join("tree");
+        git(&main, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+        let p = protect(&tree).unwrap();
+        assert_eq!(p.reads, [main.join(".git")]);
+        assert_eq!(
+            p.masks,
+            [Mask {
+                path: tree.join(".git"),
+                cover: Cover::ReadOnly
+            }]
+        );
+        assert!(!missing(&p, "HEAD"));
+
+        // Another folder with the same .git file isn't its work tree.
+        fs::copy(tree.join(".git"), place.top.join(".git")).unwrap();
+        assert_eq!(place.protect().reads, [] as [PathBuf; 0]);
+        // Nor may its commondir name any folder.
+        fs::write(main.join(".git/worktrees/tree/commondir"), "/etc\n").unwrap();
+        assert_eq!(protect(&tree).unwrap().reads, [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn a_work_tree_of_a_bare_repository() {
+        let place = place();
+        repository(&place.root.join("main"));
+        git(&place.root, &["clone", "-q", "--bare", "main", "bare.git"]);
+        let bare = place.root.join("bare.git");
+        let tree = place.top.join("tree");
+        git(&bare, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+        assert_eq!(protect(&tree).unwrap().reads, [bare]);
+    }
+
+    #[test]
+    fn submodules_are_protected_where_they_are() {
+        let place = place();
+        let lib = place.root.join("lib");
+        repository(&lib);
+        repository(&place.top);
+        let lib = lib.to_str().unwrap();
+        git(&place.top, &["submodule", "add", "-q", lib, "deps/one"]);
+        git(&place.top, &["submodule", "add", "-q", lib, "deps/two"]);
+        git(&place.top, &["submodule", "add", "-q", lib, "three"]);
+        git(&place.top, &["submodule", "deinit", "-q", "-f", "deps/two"]);
+        fs::remove_dir_all(place.top.join("three")).unwrap();
+        let p = place.protect();
+        assert_eq!(place.cover(&p, "deps"), PIN);
+        assert_eq!(place.cover(&p, "deps/one"), PIN);
+        assert_eq!(place.cover(&p, "deps/one/.git"), READ_ONLY);
+        assert!(missing(&p, "deps/two/.git"));
+        assert!(missing(&p, "three"));
+
+        // The submodule's own folder as write folder.
+        let one = place.top.join("deps/one");
+        let p = protect(&one).unwrap();
+        assert_eq!(p.reads, [place.top.join(".git/modules/deps/one")]);
+    }
+
+    #[test]
+    fn hooks_and_includes_inside_are_protected() {
+        let place = place();
+        repository(&place.top);
+        place.write("conf/git", "[include]\npath = more\n");
+        place.write("conf/more", "[core]\nhooksPath = tools/hooks\n");
+        place.write("tools/hooks/pre-commit", "x");
+        let name = place.top.file_name().unwrap().to_str().unwrap();
+        git(&place.top, &["config", "include.path", "../conf/git"]);
+        git(
+            &place.top,
+            &["config", "includeIf.onbranch:x.path", "../none/at/all"],
+        );
+        git(
+            &place.top,
+            &["config", "core.hooksPath", &format!("~/{name}/later/hooks")],
+        );
+        let p = place.protect();
+        for file in ["conf/git", "conf/more", "tools/hooks"] {
+            assert_eq!(place.cover(&p, file), READ_ONLY, "{file}");
+        }
+        assert!(missing(&p, "none") && missing(&p, "later"));
+    }
+
+    #[test]
+    fn a_bare_repository_keeps_its_data_writable_only() {
+        let place = place();
+        git(&place.top, &["init", "-q", "--bare"]);
+        let p = place.protect();
+        for name in ["HEAD", "config", "hooks", "info"] {
+            assert_eq!(place.cover(&p, name), READ_ONLY, "{name}");
+        }
+        for name in [".git", "commondir", "worktrees", "modules"] {
+            assert!(missing(&p, name), "{name}");
+        }
+        for name in ["objects", "refs"] {
+            assert_eq!(place.cover(&p, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_head_without_the_rest_is_a_repository_to_be() {
+        let place = place();
+        place.write("HEAD", "ref: refs/heads/main\n");
+        assert!(missing(&place.protect(), "config"));
+        place.write("HEAD", "just a file\n");
+        let p = place.protect();
+        assert_eq!(place.cover(&p, "HEAD"), READ_ONLY);
+        assert!(!missing(&p, "config"));
+        fs::remove_file(place.top.join("HEAD")).unwrap();
+        symlink("refs/heads/main", place.top.join("HEAD")).unwrap();
+        let p = place.protect();
+        assert_eq!(place.cover(&p, "HEAD"), link("ref: refs/heads/main\n"));
+        assert!(missing(&p, "config") && !missing(&p, "refs"));
+    }
+
+    #[test]
+    fn an_invalid_git_folder_leaves_head_protected() {
+        let place = place();
+        fs::create_dir(place.top.join(".git")).unwrap();
+        let p = place.protect();
+        assert_eq!(place.cover(&p, ".git"), READ_ONLY);
+        assert!(missing(&p, "HEAD"));
+    }
+
+    #[test]
+    fn hard_links_are_told() {
+        let place = place();
+        place.write("free", "x");
+        fs::hard_link(place.top.join("free"), place.top.join(".envrc")).unwrap();
+        assert_eq!(place.protect().hard_linked, [place.top.join(".envrc")]);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_whole_refuses_the_run() {
+        let place = place();
+        repository(&place.top);
+        let config = fs::read(place.top.join(".git/config")).unwrap();
+        place.write(".git/config", "[core\n");
+        assert!(place.refused().contains(".git/config: a bad line"));
+        place.write(".git/config", &"\n".repeat(config::MAX_LEN + 1));
+        assert!(place.refused().contains("larger than"));
+        fs::remove_file(place.top.join(".git/config")).unwrap();
+        let pipe = place.top.join(".git/config");
+        rustix::fs::mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
+        assert!(place.refused().contains("not a plain file"));
+        fs::remove_file(&pipe).unwrap();
+        fs::write(&pipe, config).unwrap();
+        place.write(".git/index", "garbage");
+        assert!(place.refused().contains("not a git index"));
+        fs::remove_file(place.top.join(".git/index")).unwrap();
+        place.protect();
+
+        rustix::fs::mkfifoat(CWD, place.top.join(".envrc"), Mode::RWXU).unwrap();
+        assert!(place.refused().contains("neither a file nor a folder"));
+        fs::remove_file(place.top.join(".envrc")).unwrap();
+        symlink(".envrc", place.top.join(".envrc")).unwrap();
+        assert!(place.refused().contains("too many symbolic links"));
+        fs::remove_file(place.top.join(".envrc")).unwrap();
+        symlink("nothing/../x", place.top.join(".envrc")).unwrap();
+        assert!(place.refused().contains("and back"));
+        fs::remove_file(place.top.join(".envrc")).unwrap();
+        git(&place.top, &["config", "core.hooksPath", "."]);
+        assert!(place.refused().contains("the write folder itself"));
+    }
+
+    #[test]
+    fn a_refusal_escapes_the_path() {
+        let place = place();
+        repository(&place.top);
+        git(&place.top, &["config", "include.path", "../a\x1b[2J"]);
+        place.write("a\x1b[2J", "!");
+        assert!(place.refused().contains("a\\x1b[2J"));
+    }
+
+    #[test]
+    fn a_path_that_is_no_real_folder_is_refused() {
+        let place = place();
+        symlink(&place.top, place.root.join("link")).unwrap();
+        assert!(protect(&place.root.join("link")).is_err());
+        assert!(protect(&place.root.join("none")).is_err());
+    }
+}
