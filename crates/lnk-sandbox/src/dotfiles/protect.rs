@@ -205,7 +205,7 @@ impl<'a> Survey<'a> {
         let git_folder = if is_folder(&stat) {
             Some(found)
         } else {
-            self.named_by(&found)?
+            self.named_by(top, &found)?
         };
         if let (Some(Cover::Link { content }), Some(git_folder)) =
             (self.covers.get_mut(&name), &git_folder)
@@ -215,13 +215,14 @@ impl<'a> Survey<'a> {
         Ok(git_folder)
     }
 
-    /// The folder that a `.git` file names, covered where it's inside.
-    fn named_by(&mut self, file: &Path) -> io::Result<Option<PathBuf>> {
+    /// The folder that a `.git` file names, covered where it's inside. As in git,
+    /// a relative path starts at `top`, even where the file is behind a link.
+    fn named_by(&mut self, top: &Path, file: &Path) -> io::Result<Option<PathBuf>> {
         let Some(text) = self.read(file, MAX_POINTER)? else {
             return Ok(None);
         };
         let path = gitfile::parse(&text).map_err(|error| on(file, &error.to_string()))?;
-        let found = self.cover(parent(file), as_path(path))?;
+        let found = self.cover(top, as_path(path))?;
         Ok(found
             .filter(|(_, stat)| is_folder(stat))
             .map(|(path, _)| path))
@@ -245,8 +246,8 @@ impl<'a> Survey<'a> {
         }
         let hooks = self.found(&common, Path::new("hooks"))?;
         self.cover_links_in(hooks)?;
-        let config = self.config(&common.join("config"), top, 0)?;
-        self.config(&git_folder.join(protected::CONFIG_WORKTREE), top, 0)?;
+        let config = self.config(&common, Path::new("config"), top, 0)?;
+        self.config(git_folder, Path::new(protected::CONFIG_WORKTREE), top, 0)?;
         let hash = if config.sha256() {
             index::Hash::Sha256
         } else {
@@ -352,7 +353,7 @@ impl<'a> Survey<'a> {
         for name in protected::GIT_FOLDER {
             self.cover(self.folder, Path::new(name))?;
         }
-        let config = self.config(&self.folder.join("config"), self.folder, 0)?;
+        let config = self.config(self.folder, Path::new("config"), self.folder, 0)?;
         if config.worktree_config()
             || self
                 .lstat(&self.folder.join(protected::CONFIG_WORKTREE))?
@@ -434,39 +435,48 @@ impl<'a> Survey<'a> {
     // --- configuration -------------------------------------------------------
 
     /// Covers what a configuration makes git run or read: the folders of hooks
-    /// and the files that it includes, whatever their conditions.
-    fn config(&mut self, file: &Path, top: &Path, depth: usize) -> io::Result<config::Config> {
+    /// and the files that it includes, whatever their conditions. It is the file
+    /// that `path` names from `base`.
+    fn config(
+        &mut self,
+        base: &Path,
+        path: &Path,
+        top: &Path,
+        depth: usize,
+    ) -> io::Result<config::Config> {
+        let none = config::Config::default();
+        let Some((file, stat)) = self.found(base, path)? else {
+            return Ok(none);
+        };
         if depth > MAX_INCLUDES {
             return Err(on(
-                file,
+                &file,
                 "git configurations include one another too deeply",
             ));
         }
-        let Some((file, stat)) = self.found(parent(file), Path::new(name_of(file)))? else {
-            return Ok(config::Config::default());
-        };
         if !self.configs.insert((file.clone(), top.to_owned())) && depth > 0 {
-            return Ok(config::Config::default());
+            return Ok(none);
         }
         if is_folder(&stat) {
-            return Ok(config::Config::default()); // a placeholder of another run
+            return Ok(none); // a placeholder of another run
         }
         let Some(bytes) = self.read(&file, config::MAX_LEN)? else {
-            return Ok(config::Config::default());
+            return Ok(none);
         };
         let config =
             config::Config::parse(&bytes).map_err(|error| on(&file, &error.to_string()))?;
-        for path in config.includes().chain(config.conditional_includes()) {
-            for (base, path) in self.readings(parent(&file), path) {
-                if let Some((included, _)) = self.cover(&base, &path)? {
-                    self.config(&included, top, depth + 1)?;
-                }
+        // Where the file is a link, git starts at the link's folder.
+        let from = self
+            .found(base, parent(path))?
+            .map_or(base.to_owned(), |(folder, _)| folder);
+        for included in config.includes().chain(config.conditional_includes()) {
+            for (base, path) in self.readings(&from, included) {
+                self.cover(&base, &path)?;
+                self.config(&base, &path, top, depth + 1)?;
             }
         }
         let work_tree = match config.worktree() {
-            Some(path) => self
-                .found(parent(&file), as_path(path))?
-                .map(|(path, _)| path),
+            Some(path) => self.found(&from, as_path(path))?.map(|(path, _)| path),
             None => None,
         };
         for path in config.hooks_paths() {
@@ -1094,7 +1104,10 @@ mod tests {
         fs::copy(tree.join(".git"), place.top.join(".git")).unwrap();
         assert_eq!(place.protect().reads, [] as [PathBuf; 0]);
         // Nor may its commondir name any folder.
-        fs::write(main.join(".git/worktrees/tree/commondir"), "/etc\n").unwrap();
+        let other = place.root.join("other");
+        repository(&other);
+        let commondir = other.join(".git").into_os_string().into_string().unwrap();
+        fs::write(main.join(".git/worktrees/tree/commondir"), commondir).unwrap();
         assert_eq!(protect(&tree).unwrap().reads, [] as [PathBuf; 0]);
     }
 
@@ -1156,6 +1169,43 @@ mod tests {
             assert_eq!(place.cover(&p, file), READ_ONLY, "{file}");
         }
         assert!(missing(&p, "none") && missing(&p, "later"));
+    }
+
+    #[test]
+    fn relative_paths_start_where_git_starts_them() {
+        let place = place();
+        repository(&place.top.join("repo"));
+        fs::create_dir(place.top.join("conf")).unwrap();
+        let git_folder = place.top.join("repo/.git");
+        fs::rename(git_folder.join("config"), place.top.join("conf/config")).unwrap();
+        symlink("../../conf/config", git_folder.join("config")).unwrap();
+        let config = place.top.join("conf/config");
+        git(
+            &place.top,
+            &[
+                "config",
+                "--file",
+                config.to_str().unwrap(),
+                "include.path",
+                "../inc",
+            ],
+        );
+        place.write("repo/inc", "[core]\nhooksPath = by-name");
+        place.write("conf/gitfile", "gitdir: repo/.git");
+        symlink("conf/gitfile", place.top.join(".git")).unwrap();
+        let out = Command::new("git")
+            .current_dir(&place.top)
+            .args(["config", "core.hooksPath"])
+            .output()
+            .unwrap();
+        assert_eq!(out.stdout, b"by-name\n");
+        let p = place.protect();
+        let content = format!("gitdir: {}\n", git_folder.display());
+        assert_eq!(place.cover(&p, ".git"), link(&content));
+        for name in ["conf/gitfile", "conf/config", "repo/.git", "repo/inc"] {
+            assert_eq!(place.cover(&p, name), READ_ONLY, "{name}");
+        }
+        assert!(missing(&p, "by-name"));
     }
 
     #[test]
