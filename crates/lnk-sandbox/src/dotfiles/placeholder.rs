@@ -1,0 +1,790 @@
+//! Empty folders that stand in for protected names that don't exist.
+//!
+//! A mount needs something to be mounted on, so a missing name is made as an
+//! empty folder for as long as a sandbox needs it: git doesn't list empty
+//! folders, and taking one away is `rmdir(2)`, which can't delete what the user
+//! has put there meanwhile.
+//!
+//! Runs share placeholders. Removing one that is mounted on in another sandbox
+//! would take that sandbox's mount away, so they are counted by locks, which
+//! the kernel drops when a run crashes:
+//!
+//! - `gate` is locked exclusively by whoever starts, stops or sweeps, briefly.
+//! - `<device>-<inode>` stands for one folder that holds placeholders, wherever
+//!   it is reached from. Each run that needs them holds a shared lock; the
+//!   names are in it before they are made. Who gets it exclusively is the last
+//!   one and takes them away.
+//!
+//! The files are opened, locked and deleted behind the gate only, so that none
+//! is deleted while another run is about to lock it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::Protection;
+
+/// A write folder whose placeholders are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Folder<'a> {
+    /// The folder, `O_PATH` is enough. Everything is made below it.
+    pub fd: BorrowedFd<'a>,
+    /// Its absolute, real path, by which it is found again after a crash.
+    pub path: &'a Path,
+    /// What [`protect`](super::protect) said about it behind the same gate.
+    pub protection: &'a Protection,
+}
+
+/// The right to start: while it is held, no placeholder appears or goes.
+///
+/// Held for a moment only, by one run at a time, over
+/// [`protect`](super::protect) and [`place`](Gate::place). A thread that holds
+/// it must not drop [`Placeholders`].
+#[derive(Debug)]
+pub struct Gate {
+    state: OwnedFd,
+    _lock: OwnedFd,
+}
+
+/// The placeholders of one run. They stay until [`remove`](Self::remove) or
+/// drop, or until the last other run that needs them ends.
+#[derive(Debug)]
+pub struct Placeholders {
+    state: OwnedFd,
+    /// Deepest first: a placeholder may hold another run's.
+    held: Vec<Held>,
+    appeared: Vec<PathBuf>,
+    /// A forked child must not take away what its parent needs.
+    owner: Pid,
+}
+
+/// A folder that holds placeholders, locked.
+#[derive(Debug)]
+struct Held {
+    folder: OwnedFd,
+    key: String,
+    /// Its lock is shared until the end. Closed on exec.
+    record: File,
+}
+
+/// What a lock file says: which folder, and the names made in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Record {
+    path: PathBuf,
+    names: BTreeSet<OsString>,
+}
+
+const GATE: &str = "gate";
+
+/// More than the names of one folder ever take, in bytes.
+const MAX_RECORD: usize = 1 << 20;
+
+impl Gate {
+    /// Waits for the gate of `state`, a folder of mode 0700 that holds nothing
+    /// else, and removes what crashed runs left.
+    ///
+    /// # Errors
+    /// `state` can't be opened or written.
+    pub fn enter(state: &Path) -> io::Result<Gate> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Gate::enter_at(rustix::fs::open(state, flags, Mode::empty())?)
+    }
+
+    fn enter_at(state: OwnedFd) -> io::Result<Gate> {
+        let gate = Gate {
+            _lock: lock_gate(&state)?,
+            state,
+        };
+        gate.sweep()?;
+        Ok(gate)
+    }
+
+    /// Makes the missing names of all write folders of a run, and keeps those
+    /// of other runs that this one needs too. Lets the gate go.
+    ///
+    /// # Errors
+    /// A name can't be made, other than because it exists by now; then nothing
+    /// is left behind and the run must not start.
+    pub fn place(self, folders: &[Folder<'_>]) -> io::Result<Placeholders> {
+        let mut placeholders = Placeholders {
+            state: self.state.try_clone()?,
+            held: Vec::new(),
+            appeared: Vec::new(),
+            owner: rustix::process::getpid(),
+        };
+        match self.place_each(folders, &mut placeholders) {
+            Ok(()) => Ok(placeholders),
+            Err(error) => {
+                // Behind this gate: dropping them would wait for it.
+                for held in std::mem::take(&mut placeholders.held) {
+                    let _ = held.release(&self.state);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn place_each(&self, folders: &[Folder<'_>], into: &mut Placeholders) -> io::Result<()> {
+        let mut parents: Vec<_> = parents(folders)?.into_iter().collect();
+        parents.sort_by_key(|(_, parent)| Reverse(depth(&parent.path)));
+        for (key, parent) in parents {
+            let Some(record) = self.open_record(&key, !parent.names.is_empty())? else {
+                continue;
+            };
+            into.held.push(Held {
+                folder: parent.fd,
+                key,
+                record,
+            });
+            let held = into.held.last().expect("pushed just now");
+            into.appeared.extend(held.make(parent.path, parent.names)?);
+        }
+        Ok(())
+    }
+
+    /// Opens and share-locks the lock file of one folder. `None` where there is
+    /// none and none is wanted.
+    fn open_record(&self, key: &str, create: bool) -> io::Result<Option<File>> {
+        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if create {
+            flags |= OFlags::CREATE;
+        }
+        match rustix::fs::openat(&self.state, key, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => {
+                // Nobody holds it exclusively outside the gate.
+                rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared)?;
+                Ok(Some(File::from(fd)))
+            }
+            Err(Errno::NOENT) if !create => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes away what is recorded and needed by no run. A folder that can't be
+    /// found keeps its record: it may be back later.
+    fn sweep(&self) -> io::Result<()> {
+        let mut free = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.state)? {
+            let entry = entry?;
+            let Some(key) = entry.file_name().to_str().ok().filter(|name| is_key(name)) else {
+                continue;
+            };
+            if let Some(file) = self.open_free(key)? {
+                free.push((Record::read(&file)?, key.to_owned(), file));
+            }
+        }
+        free.sort_by_key(|(record, ..)| Reverse(depth(&record.path)));
+        free.iter()
+            .try_for_each(|(record, key, _locked)| self.sweep_one(key, record))
+    }
+
+    fn sweep_one(&self, key: &str, record: &Record) -> io::Result<()> {
+        if !record.names.is_empty() {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(folder) = rustix::fs::open(&record.path, flags, Mode::empty()) else {
+                return Ok(());
+            };
+            // The path may lead elsewhere by now, even by a hostile hand.
+            if key_of(&folder)? != key || record.remove_from(&folder).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(rustix::fs::unlinkat(&self.state, key, AtFlags::empty())?)
+    }
+
+    /// The lock file, exclusively locked; `None` if a run holds it.
+    fn open_free(&self, key: &str) -> io::Result<Option<File>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.state, key, flags, Mode::empty())?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(File::from(fd))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Removes what crashed runs left; a run's start does the same.
+///
+/// # Errors
+/// As for [`Gate::enter`].
+pub fn sweep(state: &Path) -> io::Result<()> {
+    Gate::enter(state).map(drop)
+}
+
+impl Placeholders {
+    /// The names, by absolute path, that weren't made because something was
+    /// made there since [`protect`](super::protect) looked. Nothing covers
+    /// them: the caller looks again, or doesn't start.
+    #[must_use]
+    pub fn appeared(&self) -> &[PathBuf] {
+        &self.appeared
+    }
+
+    /// Takes the placeholders away, but for those that another run needs and
+    /// those in which there is something by now.
+    ///
+    /// # Errors
+    /// The gate can't be had, or a folder doesn't let its placeholders be
+    /// removed; the next start tries again.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() || rustix::process::getpid() != self.owner {
+            return Ok(());
+        }
+        let _gate = lock_gate(&self.state)?;
+        let mut result = Ok(());
+        for held in held {
+            result = result.and(held.release(&self.state));
+        }
+        result
+    }
+}
+
+impl Drop for Placeholders {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+impl Held {
+    /// Writes the names down, then makes them; gives those that exist already.
+    fn make(&self, path: PathBuf, names: BTreeSet<OsString>) -> io::Result<Vec<PathBuf>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut record = Record::read(&self.record)?;
+        let before = std::mem::take(&mut record.names);
+        record.path.clone_from(&path);
+        record.names = before.union(&names).cloned().collect();
+        record.write(&self.record)?;
+        let mut appeared = Vec::new();
+        for name in names {
+            let mode = Mode::from_raw_mode(0o755);
+            match rustix::fs::mkdirat(&self.folder, &name, mode) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => {
+                    if !before.contains(&name) {
+                        record.names.remove(&name);
+                    }
+                    appeared.push(path.join(name));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !appeared.is_empty() {
+            record.write(&self.record)?;
+        }
+        Ok(appeared)
+    }
+
+    /// Behind the gate: removes the placeholders if no other run needs them.
+    fn release(self, state: &OwnedFd) -> io::Result<()> {
+        match rustix::fs::flock(&self.record, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        Record::read(&self.record)?.remove_from(&self.folder)?;
+        Ok(rustix::fs::unlinkat(state, &self.key, AtFlags::empty())?)
+    }
+}
+
+impl Record {
+    /// `path`, the names and an empty field, each ended by a NUL: what neither
+    /// a path nor a name can hold. Names that a crash cut short weren't made
+    /// yet, and don't count.
+    fn read(file: &File) -> io::Result<Record> {
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len.min(MAX_RECORD)];
+        let mut done = 0;
+        while done < bytes.len() {
+            match file.read_at(&mut bytes[done..], done as u64)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        let mut fields = bytes[..done]
+            .split_inclusive(|&b| b == 0)
+            .map_while(|field| {
+                field
+                    .strip_suffix(b"\0")
+                    .filter(|f| !f.is_empty())
+                    .map(OsStr::from_bytes)
+            });
+        Ok(Record {
+            path: fields.next().map(PathBuf::from).unwrap_or_default(),
+            names: fields.map(OsStr::to_owned).collect(),
+        })
+    }
+
+    fn write(&self, file: &File) -> io::Result<()> {
+        let mut bytes = self.path.as_os_str().as_bytes().to_vec();
+        bytes.push(0);
+        for name in &self.names {
+            bytes.extend(name.as_bytes());
+            bytes.push(0);
+        }
+        bytes.push(0);
+        file.write_all_at(&bytes, 0)?;
+        // Or a power cut could keep the folders and lose their names.
+        file.sync_data()
+    }
+
+    /// Only ever `rmdir(2)`: what isn't an empty folder stays.
+    fn remove_from(&self, folder: &OwnedFd) -> io::Result<()> {
+        for name in &self.names {
+            match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A folder in which names are missing or covered.
+struct Parent {
+    fd: OwnedFd,
+    path: PathBuf,
+    names: BTreeSet<OsString>,
+}
+
+/// The folders that hold the missing names, and those that hold covered ones:
+/// what is covered there may be another run's placeholder.
+fn parents(folders: &[Folder<'_>]) -> io::Result<BTreeMap<String, Parent>> {
+    let mut parents = BTreeMap::new();
+    for folder in folders {
+        for name in &folder.protection.missing {
+            let (above, name) = split(name)?;
+            add(&mut parents, folder, above, Some(name))?;
+        }
+        let covered = folder.protection.masks.iter().filter_map(|mask| {
+            mask.path
+                .strip_prefix(folder.path)
+                .ok()
+                .and_then(Path::parent)
+        });
+        let covered: BTreeSet<&Path> = covered.collect();
+        for above in covered {
+            add(&mut parents, folder, above, None)?;
+        }
+    }
+    Ok(parents)
+}
+
+fn add(
+    parents: &mut BTreeMap<String, Parent>,
+    folder: &Folder<'_>,
+    above: &Path,
+    name: Option<&OsStr>,
+) -> io::Result<()> {
+    let from = if above.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        above
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let fd = rustix::fs::openat2(folder.fd, from, flags, Mode::empty(), how)?;
+    let parent = parents.entry(key_of(&fd)?).or_insert_with(|| Parent {
+        fd,
+        path: folder.path.join(above),
+        names: BTreeSet::new(),
+    });
+    parent.names.extend(name.map(OsStr::to_owned));
+    Ok(())
+}
+
+/// The folder and the single name of a path below a write folder.
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) if plain => Ok((above, name)),
+        _ => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+    }
+}
+
+/// Waits for the gate; dropping the descriptor opens it again.
+fn lock_gate(state: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(state, GATE, flags, Mode::RUSR | Mode::WUSR)?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive))?;
+    Ok(fd)
+}
+
+/// A placeholder may come to hold another: a missing submodule's folder is one,
+/// and for the next run its `.git` is missing. The deepest go first.
+fn depth(path: &Path) -> usize {
+    path.components().count()
+}
+
+/// A folder by itself, whatever its path.
+fn key_of(folder: impl AsFd) -> io::Result<String> {
+    let stat = rustix::fs::fstat(folder)?;
+    Ok(format!("{}-{}", stat.st_dev, stat.st_ino))
+}
+
+fn is_key(name: &str) -> bool {
+    let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    name.split_once('-')
+        .is_some_and(|(device, inode)| number(device) && number(inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dotfiles::protect;
+    use std::fs;
+
+    struct Place {
+        _root: tempfile::TempDir,
+        state: PathBuf,
+        folder: PathBuf,
+    }
+
+    fn place() -> Place {
+        let root = tempfile::tempdir().unwrap();
+        let real = root.path().canonicalize().unwrap();
+        let (state, folder) = (real.join("state"), real.join("folder"));
+        fs::create_dir(&state).unwrap();
+        fs::create_dir(&folder).unwrap();
+        Place {
+            _root: root,
+            state,
+            folder,
+        }
+    }
+
+    impl Place {
+        fn start(&self) -> Placeholders {
+            let gate = Gate::enter(&self.state).unwrap();
+            let protection = protect(&self.folder).unwrap();
+            let fd = File::open(&self.folder).unwrap();
+            let folder = Folder {
+                fd: fd.as_fd(),
+                path: &self.folder,
+                protection: &protection,
+            };
+            let placeholders = gate.place(&[folder]).unwrap();
+            assert_eq!(placeholders.appeared(), [] as [PathBuf; 0]);
+            placeholders
+        }
+
+        fn names(&self) -> BTreeSet<String> {
+            listing(&self.folder)
+        }
+
+        fn records(&self) -> usize {
+            listing(&self.state).len() - 1
+        }
+    }
+
+    fn listing(folder: &Path) -> BTreeSet<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// As the kernel does when a run is killed: its descriptors are closed.
+    fn crash(mut placeholders: Placeholders) {
+        drop(std::mem::take(&mut placeholders.held));
+    }
+
+    #[test]
+    fn they_are_there_while_it_runs_and_gone_after() {
+        let place = place();
+        let run = place.start();
+        for name in [".git", ".envrc", ".vscode", "HEAD"] {
+            assert!(place.folder.join(name).is_dir(), "{name}");
+        }
+        assert!(!place.names().contains("mise.toml"));
+        run.remove().unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+        assert_eq!(place.records(), 0);
+        drop(place.start());
+        assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn of_two_runs_the_last_removes_whichever_ends_first() {
+        let place = place();
+        for first_ends_first in [true, false] {
+            let (first, second) = (place.start(), place.start());
+            let during = place.names();
+            assert!(during.contains(".git"));
+            let (ends, stays) = if first_ends_first {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            ends.remove().unwrap();
+            assert_eq!(place.names(), during);
+            stays.remove().unwrap();
+            assert_eq!(place.names(), BTreeSet::new());
+            assert_eq!(place.records(), 0);
+        }
+    }
+
+    #[test]
+    fn a_crash_is_cleaned_by_the_next_run_and_by_a_sweep() {
+        let place = place();
+        crash(place.start());
+        assert!(place.names().contains(".envrc"));
+        place.start().remove().unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+
+        crash(place.start());
+        assert!(place.names().contains(".envrc"));
+        sweep(&place.state).unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+        assert_eq!(place.records(), 0);
+    }
+
+    #[test]
+    fn a_sweep_leaves_a_running_one_alone() {
+        let place = place();
+        let run = place.start();
+        crash(place.start());
+        let during = place.names();
+        sweep(&place.state).unwrap();
+        assert_eq!(place.names(), during);
+        run.remove().unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_the_user_puts_there_stays() {
+        let place = place();
+        let run = place.start();
+        fs::write(place.folder.join(".vscode/settings.json"), "{}").unwrap();
+        fs::remove_dir(place.folder.join(".envrc")).unwrap();
+        fs::write(place.folder.join(".envrc"), "use flake").unwrap();
+        fs::remove_dir(place.folder.join(".idea")).unwrap();
+        run.remove().unwrap();
+        assert_eq!(
+            place.names(),
+            [".envrc", ".vscode"].map(String::from).into()
+        );
+        assert_eq!(
+            fs::read(place.folder.join(".vscode/settings.json")).unwrap(),
+            b"{}"
+        );
+        assert_eq!(place.records(), 0);
+    }
+
+    #[test]
+    fn an_empty_folder_of_the_users_is_never_taken_for_one() {
+        let place = place();
+        fs::create_dir(place.folder.join(".vscode")).unwrap();
+        let (first, second) = (place.start(), place.start());
+        first.remove().unwrap();
+        second.remove().unwrap();
+        assert_eq!(place.names(), [".vscode"].map(String::from).into());
+    }
+
+    #[test]
+    fn what_appears_between_look_and_make_is_told_and_kept() {
+        let place = place();
+        let gate = Gate::enter(&place.state).unwrap();
+        let protection = protect(&place.folder).unwrap();
+        fs::create_dir(place.folder.join(".idea")).unwrap();
+        let fd = File::open(&place.folder).unwrap();
+        let folder = Folder {
+            fd: fd.as_fd(),
+            path: &place.folder,
+            protection: &protection,
+        };
+        let run = gate.place(&[folder]).unwrap();
+        assert_eq!(run.appeared(), [place.folder.join(".idea")]);
+        run.remove().unwrap();
+        assert_eq!(place.names(), [".idea"].map(String::from).into());
+    }
+
+    #[test]
+    fn names_below_and_with_odd_bytes_are_counted_by_their_own_folder() {
+        let place = place();
+        let odd = Path::new(OsStr::from_bytes(b"a\nb/c \xff"));
+        let inner = place.folder.join(odd);
+        fs::create_dir_all(&inner).unwrap();
+        let outer_run = {
+            let gate = Gate::enter(&place.state).unwrap();
+            let protection = Protection {
+                missing: vec![odd.join("d\n.git")],
+                ..Protection::default()
+            };
+            let fd = File::open(&place.folder).unwrap();
+            let folder = Folder {
+                fd: fd.as_fd(),
+                path: &place.folder,
+                protection: &protection,
+            };
+            gate.place(&[folder]).unwrap()
+        };
+        assert!(inner.join("d\n.git").is_dir());
+        // A run on the inner folder needs the same placeholder.
+        let inner_run = {
+            let gate = Gate::enter(&place.state).unwrap();
+            let mask = crate::dotfiles::Mask {
+                path: inner.join("d\n.git"),
+                cover: crate::dotfiles::Cover::ReadOnly,
+            };
+            let protection = Protection {
+                masks: vec![mask],
+                ..Protection::default()
+            };
+            let fd = File::open(&inner).unwrap();
+            let folder = Folder {
+                fd: fd.as_fd(),
+                path: &inner,
+                protection: &protection,
+            };
+            gate.place(&[folder]).unwrap()
+        };
+        outer_run.remove().unwrap();
+        assert!(inner.join("d\n.git").is_dir());
+        crash(inner_run);
+        sweep(&place.state).unwrap();
+        assert!(!inner.join("d\n.git").exists());
+    }
+
+    #[test]
+    fn a_sweep_touches_nothing_where_the_path_leads_elsewhere() {
+        let place = place();
+        crash(place.start());
+        let moved = place.folder.with_file_name("moved");
+        fs::rename(&place.folder, &moved).unwrap();
+        fs::create_dir_all(place.folder.join(".git")).unwrap();
+        sweep(&place.state).unwrap();
+        assert!(place.folder.join(".git").is_dir());
+        assert!(moved.join(".git").is_dir());
+        // Back at its place, it is cleaned.
+        fs::remove_dir_all(&place.folder).unwrap();
+        fs::rename(&moved, &place.folder).unwrap();
+        sweep(&place.state).unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_folder_that_links_away_is_refused_and_nothing_is_left() {
+        let place = place();
+        let away = place.folder.with_file_name("away");
+        fs::create_dir(&away).unwrap();
+        std::os::unix::fs::symlink(&away, place.folder.join("sub")).unwrap();
+        for missing in ["sub/.git", "../away/.git", "/away/.git"] {
+            let gate = Gate::enter(&place.state).unwrap();
+            let missing = vec![PathBuf::from(".envrc"), PathBuf::from(missing)];
+            let protection = Protection {
+                missing,
+                ..Protection::default()
+            };
+            let fd = File::open(&place.folder).unwrap();
+            let folder = Folder {
+                fd: fd.as_fd(),
+                path: &place.folder,
+                protection: &protection,
+            };
+            assert!(gate.place(&[folder]).is_err());
+        }
+        assert_eq!(listing(&away), BTreeSet::new());
+        assert_eq!(place.names(), ["sub"].map(String::from).into());
+        assert_eq!(place.records(), 0);
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_made_takes_the_others_with_it() {
+        let place = place();
+        let gate = Gate::enter(&place.state).unwrap();
+        let missing = vec![PathBuf::from(".envrc"), PathBuf::from("x".repeat(300))];
+        let protection = Protection {
+            missing,
+            ..Protection::default()
+        };
+        let fd = File::open(&place.folder).unwrap();
+        let folder = Folder {
+            fd: fd.as_fd(),
+            path: &place.folder,
+            protection: &protection,
+        };
+        assert!(gate.place(&[folder]).is_err());
+        assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn placeholders_in_a_placeholder_go_first() {
+        let place = place();
+        let info = format!("160000,{},sub/mod", "1".repeat(40));
+        for args in [
+            &["init", "-q"][..],
+            &["update-index", "--add", "--cacheinfo", &info],
+        ] {
+            let mut git = std::process::Command::new("git");
+            assert!(
+                git.current_dir(&place.folder)
+                    .args(args)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+        for _ in 0..2 {
+            let (first, second, third) = (place.start(), place.start(), place.start());
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            second.remove().unwrap();
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            first.remove().unwrap();
+            crash(third);
+            assert!(place.folder.join("sub/mod/.git").is_dir());
+            sweep(&place.state).unwrap();
+            assert_eq!(place.names(), [".git"].map(String::from).into());
+        }
+    }
+
+    #[test]
+    fn a_record_cut_short_counts_as_far_as_it_is_whole() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"/p\0a\0b\nc\0cut", 0).unwrap();
+        let record = Record::read(&file).unwrap();
+        assert_eq!(record.path, Path::new("/p"));
+        assert_eq!(record.names, ["a", "b\nc"].map(OsString::from).into());
+        let shorter = Record {
+            path: "/p".into(),
+            names: ["a".into()].into(),
+        };
+        shorter.write(&file).unwrap();
+        assert_eq!(Record::read(&file).unwrap(), shorter);
+    }
+
+    #[test]
+    fn many_starts_and_ends_at_once_leave_nothing() {
+        let place = place();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let run = place.start();
+                        assert!(place.folder.join(".git").is_dir());
+                        run.remove().unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(place.names(), BTreeSet::new());
+        assert_eq!(place.records(), 0);
+    }
+}
