@@ -9,8 +9,11 @@ pub mod landlock_abi;
 pub mod mount;
 pub mod notify;
 pub mod process;
+pub mod remote_memory;
 pub mod seccomp;
 pub mod signal;
+pub mod socket;
+pub mod thread_signal;
 
 use std::io;
 
