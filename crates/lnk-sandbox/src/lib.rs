@@ -13,4 +13,5 @@ pub mod run;
 
 pub use caller::Caller;
 pub use error::Error;
+pub use lnk_spec::shown;
 pub use run::{Notice, Outcome, Request, run};

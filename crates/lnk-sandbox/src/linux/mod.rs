@@ -2,4 +2,5 @@
 //! broker of Unix sockets.
 
 pub mod broker;
+pub mod bwrap_path;
 pub mod seccomp;
