@@ -11,16 +11,26 @@ const VERSION: libc::c_uint = 1;
 /// # Errors
 /// Anything else: Landlock is there and can't be asked.
 pub fn version() -> io::Result<Option<u32>> {
-    // SAFETY: with this flag the call takes a null attribute of size 0 and only
-    // returns a number.
-    let version = crate::checked(unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION)
-    });
-    match version {
+    match ask() {
         Ok(version) => Ok(u32::try_from(version).ok()),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOSYS | libc::EOPNOTSUPP) => Ok(None),
             _ => Err(error),
         },
     }
+}
+
+/// Whether the kernel is built with Landlock, and it is off since boot for want
+/// of a word in `lsm=`.
+#[must_use]
+pub fn is_off_since_boot() -> bool {
+    ask().is_err_and(|error| error.raw_os_error() == Some(libc::EOPNOTSUPP))
+}
+
+fn ask() -> io::Result<libc::c_long> {
+    // SAFETY: with this flag the call takes a null attribute of size 0 and only
+    // returns a number.
+    crate::checked(unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION)
+    })
 }

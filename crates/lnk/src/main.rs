@@ -1,2 +1,14 @@
 //! The `lnk` command.
-fn main() {}
+
+mod commands;
+mod error;
+mod nearest;
+mod ui;
+mod usage;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // ── HOOK: the stage inside a sandbox is told apart here, before anything is parsed. ──
+    commands::main(std::env::args_os().collect())
+}

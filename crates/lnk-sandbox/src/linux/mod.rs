@@ -3,6 +3,7 @@
 
 pub mod broker;
 pub mod bwrap;
+pub mod bwrap_path;
 pub mod guard;
 pub mod inner;
 pub mod joiner;

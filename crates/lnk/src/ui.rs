@@ -1,0 +1,103 @@
+//! Everything that `lnk` prints, and what it asks.
+//!
+//! Nothing reaches a terminal but through [`escaped`], so a path or another
+//! program's words can't move the cursor or write a line that isn't theirs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
+use std::time::Duration;
+
+use lnk_sandbox::error::reason;
+use lnk_sandbox::shown::escaped;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
+
+use crate::error::{CommandError, Result};
+
+/// How long a question waits. No answer is no.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A line on stderr of what failed or is worth knowing.
+pub fn failure(line: &str) {
+    explain(&format!("lnk sandbox: {line}"));
+}
+
+/// A line on stderr that belongs to the one before.
+pub fn explain(line: &str) {
+    // Where stderr is gone there is nowhere left to say so.
+    let _ = writeln!(io::stderr(), "{}", escaped(line.as_bytes()));
+}
+
+/// Whether somebody may be reading stderr as it is written.
+pub fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Text of our own on stdout, such as help.
+pub fn page(text: &str) -> Result<()> {
+    let lines = text
+        .lines()
+        .map(|line| escaped(line.trim_end().as_bytes()) + "\n");
+    generated(lines.collect::<String>().as_bytes())
+}
+
+/// Generated text on stdout, as it is: nothing in it comes from anyone but us.
+pub fn generated(text: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        // Whoever read this has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(CommandError::Because(format!(
+            "can't write to stdout: {}",
+            reason(&error)
+        ))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The terminal that `lnk` was started from, whatever its stdin is.
+pub struct Terminal(File);
+
+impl Terminal {
+    /// The terminal, where there is one that can be asked on: a job in the
+    /// background would be stopped by reading it.
+    pub fn open() -> Option<Self> {
+        let tty = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")
+            .ok()?;
+        (tcgetpgrp(&tty).ok()? == getpgrp()).then_some(Self(tty))
+    }
+
+    /// Shows the lines that a question is about, here even where stderr is a
+    /// file, and asks it. `y` or `yes` affirms. Keys pressed before it was shown
+    /// don't count, and neither does silence of two minutes.
+    pub fn ask(&mut self, about: &[String], question: &str) -> bool {
+        let answer = self.answer(about, question).unwrap_or_default();
+        matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+    }
+
+    fn answer(&mut self, about: &[String], question: &str) -> io::Result<String> {
+        for line in about {
+            writeln!(self.0, "{}", escaped(line.as_bytes()))?;
+        }
+        tcflush(&self.0, QueueSelector::IFlush)?;
+        write!(self.0, "{} [y/N] ", escaped(question.as_bytes()))?;
+        if !self.wait()? {
+            writeln!(self.0)?;
+            return Ok(String::new());
+        }
+        let mut line = [0; 256];
+        let length = self.0.read(&mut line)?;
+        Ok(String::from_utf8_lossy(&line[..length]).into_owned())
+    }
+
+    /// Whether a line was typed in time.
+    fn wait(&self) -> io::Result<bool> {
+        let patience = Timespec::try_from(PATIENCE).expect("two minutes fit");
+        let mut typed = [PollFd::new(&self.0, PollFlags::IN)];
+        Ok(poll(&mut typed, Some(&patience))? > 0)
+    }
+}

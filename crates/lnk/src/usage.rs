@@ -1,0 +1,126 @@
+//! A command line that can't be read, told in one line: what is wrong, on what,
+//! and what to write instead.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+use crate::nearest::nearest;
+
+/// The line for an error of the parser.
+pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {
+    let (name, command) = command_meant(root, args);
+    match error.kind() {
+        ErrorKind::UnknownArgument => unknown_argument(error, &name, command),
+        ErrorKind::InvalidSubcommand => unknown_command(error, &name, root, command),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            format!("no command given: '{name} -h' lists the commands")
+        }
+        ErrorKind::MissingRequiredArgument => missing(error, &name),
+        ErrorKind::InvalidValue => invalid_value(error, &name),
+        _ => first_line(error),
+    }
+}
+
+/// The command that the leading words name, and its whole name.
+fn command_meant<'a>(root: &'a Command, args: &[OsString]) -> (String, &'a Command) {
+    let (mut name, mut command) = (root.get_name().to_owned(), root);
+    for word in args.iter().skip(1) {
+        let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
+            break;
+        };
+        name = format!("{name} {}", next.get_name());
+        command = next;
+    }
+    (name, command)
+}
+
+fn unknown_argument(error: &Error, name: &str, command: &Command) -> String {
+    let typed = context(error, ContextKind::InvalidArg);
+    if !typed.starts_with('-') {
+        return format!("'{typed}' is one word too many: see '{name} -h'");
+    }
+    let flags: Vec<String> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .filter_map(|arg| arg.get_long())
+        .map(|long| format!("--{long}"))
+        .collect();
+    match nearest(&typed, flags.iter().map(String::as_str)) {
+        Some(flag) => format!("unknown flag {typed}: did you mean {flag}?"),
+        None => format!("unknown flag {typed}: '{name} -h' lists the flags"),
+    }
+}
+
+fn unknown_command(error: &Error, name: &str, root: &Command, command: &Command) -> String {
+    let typed = context(error, ContextKind::InvalidSubcommand);
+    match named_here(name, command, &typed).or_else(|| named_below(root, &typed)) {
+        Some(meant) => format!("unknown command '{typed}': did you mean '{meant}'?"),
+        None => format!("unknown command '{typed}': '{name} -h' lists the commands"),
+    }
+}
+
+fn named_here(name: &str, command: &Command, typed: &str) -> Option<String> {
+    nearest(typed, visible(command)).map(|meant| format!("{name} {meant}"))
+}
+
+/// For `lnk run`, which is `lnk sandbox run`.
+fn named_below(root: &Command, typed: &str) -> Option<String> {
+    root.get_subcommands().find_map(|group| {
+        named_here(
+            &format!("{} {}", root.get_name(), group.get_name()),
+            group,
+            typed,
+        )
+    })
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &str> {
+    command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .map(Command::get_name)
+}
+
+fn missing(error: &Error, name: &str) -> String {
+    let what = context(error, ContextKind::InvalidArg);
+    if what.contains("PROGRAM") {
+        return format!("no program to run: write it after --, as in '{name} --write . -- bash'");
+    }
+    format!("{what} is missing: see '{name} -h'")
+}
+
+fn invalid_value(error: &Error, name: &str) -> String {
+    let arg = context(error, ContextKind::InvalidArg);
+    let value = context(error, ContextKind::InvalidValue);
+    if value.is_empty() {
+        let (flag, value_name) = arg.split_once(' ').unwrap_or((&arg, "<VALUE>"));
+        let value_name = value_name.trim_matches(['<', '>']);
+        return format!(
+            "{flag} needs a {}: {flag} {value_name}",
+            value_name.to_lowercase()
+        );
+    }
+    match context(error, ContextKind::ValidValue).as_str() {
+        "" => format!("'{value}' is no value for {arg}: see '{name} -h'"),
+        valid => format!("'{value}' is no value for {arg}: it is one of {valid}"),
+    }
+}
+
+fn context(error: &Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    }
+}
+
+fn first_line(error: &Error) -> String {
+    let text = error.to_string();
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned()
+}

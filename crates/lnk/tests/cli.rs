@@ -1,0 +1,230 @@
+//! What the command line answers before any sandbox is built.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStringExt as _;
+use std::process::{Command, Output};
+
+fn lnk() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lnk"));
+    command.env_remove("LNK_SANDBOX_MOUNTS");
+    command
+}
+
+fn run<S: AsRef<OsStr>>(words: &[S]) -> Output {
+    lnk().args(words).output().expect("lnk is built")
+}
+
+/// The one line on stderr of a command line that can't be read.
+fn refusal<S: AsRef<OsStr>>(words: &[S]) -> String {
+    one_line(&run(words))
+}
+
+fn one_line(output: &Output) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).expect("what is shown is UTF-8");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert_eq!(output.stdout, b"");
+    let line = stderr.strip_suffix('\n').expect("a line ends");
+    assert!(!line.contains('\n'), "more than a line: {stderr}");
+    line.strip_prefix("lnk sandbox: ")
+        .expect("the line says whose it is")
+        .to_owned()
+}
+
+/// The refusal of `lnk sandbox run` with these words.
+fn run_refusal(words: &str) -> String {
+    refusal(
+        &["sandbox", "run"]
+            .into_iter()
+            .chain(words.split_whitespace())
+            .collect::<Vec<_>>(),
+    )
+}
+
+#[test]
+fn no_program_is_told_how_to_write_one() {
+    insta::assert_snapshot!(run_refusal(""), @"no program to run: write it after --, as in 'lnk sandbox run --write . -- bash'");
+    assert_eq!(run_refusal("--"), run_refusal(""));
+    assert_eq!(run_refusal("--write . --"), run_refusal(""));
+}
+
+#[test]
+fn a_flag_without_its_value_is_named() {
+    insta::assert_snapshot!(run_refusal("--write"), @"--write needs a path: --write PATH");
+    insta::assert_snapshot!(run_refusal("--read -- true"), @"--read needs a path: --read PATH");
+    insta::assert_snapshot!(run_refusal("--hide --write . -- true"), @"--hide needs a path: --hide PATH");
+    insta::assert_snapshot!(run_refusal("--write-dot-files= -- true"), @"--write-dot-files needs a path: --write-dot-files PATH");
+    insta::assert_snapshot!(run_refusal("--allow"), @"--allow needs a name: --allow NAME");
+}
+
+#[test]
+fn a_mistyped_flag_gets_the_right_one() {
+    insta::assert_snapshot!(run_refusal("--wirte . -- true"), @"unknown flag --wirte: did you mean --write?");
+    insta::assert_snapshot!(run_refusal("--write-dotfiles . -- true"), @"unknown flag --write-dotfiles: did you mean --write-dot-files?");
+    insta::assert_snapshot!(run_refusal("--red=. -- true"), @"unknown flag --red: did you mean --read?");
+}
+
+#[test]
+fn an_unknown_flag_gets_no_wrong_one() {
+    insta::assert_snapshot!(run_refusal("--port 5432 -- true"), @"unknown flag --port: 'lnk sandbox run -h' lists the flags");
+    for flag in [
+        "--internet-host",
+        "--spec",
+        "--command",
+        "--tool",
+        "--tcp",
+        "-w",
+        "--yes",
+    ] {
+        let line = run_refusal(&format!("{flag} x -- true"));
+        assert_eq!(
+            line,
+            format!("unknown flag {flag}: 'lnk sandbox run -h' lists the flags")
+        );
+    }
+}
+
+#[test]
+fn an_unknown_command_gets_the_nearest() {
+    insta::assert_snapshot!(refusal(&["sandbox", "rnu"]), @"unknown command 'rnu': did you mean 'lnk sandbox run'?");
+    insta::assert_snapshot!(refusal(&["sandbox", "reday"]), @"unknown command 'reday': did you mean 'lnk sandbox ready'?");
+    insta::assert_snapshot!(refusal(&["snadbox"]), @"unknown command 'snadbox': did you mean 'lnk sandbox'?");
+    insta::assert_snapshot!(refusal(&["run", "true"]), @"unknown command 'run': did you mean 'lnk sandbox run'?");
+    insta::assert_snapshot!(refusal(&["sandbox", "frobnicate"]), @"unknown command 'frobnicate': 'lnk sandbox -h' lists the commands");
+    insta::assert_snapshot!(refusal(&["frobnicate"]), @"unknown command 'frobnicate': 'lnk -h' lists the commands");
+}
+
+#[test]
+fn no_command_is_told_where_they_are() {
+    insta::assert_snapshot!(refusal::<&str>(&[]), @"no command given: 'lnk -h' lists the commands");
+    insta::assert_snapshot!(refusal(&["sandbox"]), @"no command given: 'lnk sandbox -h' lists the commands");
+}
+
+#[test]
+fn a_word_too_many_is_named() {
+    insta::assert_snapshot!(refusal(&["sandbox", "ready", "now"]), @"'now' is one word too many: see 'lnk sandbox ready -h'");
+    insta::assert_snapshot!(refusal(&["sandbox", "ready", "--now"]), @"unknown flag --now: 'lnk sandbox ready -h' lists the flags");
+}
+
+#[test]
+fn a_permission_that_isnt_there_is_refused() {
+    insta::assert_snapshot!(run_refusal("--allow network -- true"), @"--allow network isn't available in this version: the program has no network, and only the folders that --read and --write name");
+    for name in ["open", "localhost", "developer-tools"] {
+        let line = run_refusal(&format!("--allow {name} -- true"));
+        assert!(line.starts_with(&format!("--allow {name} isn't available in this version")));
+    }
+    insta::assert_snapshot!(run_refusal("--allow read-hoem -- true"), @"--allow knows no permission 'read-hoem': did you mean read-home?");
+    insta::assert_snapshot!(run_refusal("--allow everything -- true"), @"--allow knows no permission 'everything': use --read and --write to open folders");
+}
+
+#[test]
+fn the_mounts_are_only_forced_by_a_right_name() {
+    let forced = lnk()
+        .env("LNK_SANDBOX_MOUNTS", "overlay")
+        .args(["sandbox", "run", "--", "true"])
+        .output()
+        .unwrap();
+    insta::assert_snapshot!(one_line(&forced), @"LNK_SANDBOX_MOUNTS can only be bwrap or joiner: unset it, or set one of them");
+}
+
+#[test]
+fn a_working_folder_that_is_gone_is_told() {
+    let gone = tempfile::tempdir().unwrap();
+    // The shell goes there, and only then the folder goes.
+    let script = format!(
+        "rmdir \"$PWD\"; exec '{}' sandbox run -- true",
+        env!("CARGO_BIN_EXE_lnk")
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(gone.path())
+        .output()
+        .unwrap();
+    insta::assert_snapshot!(one_line(&output), @"the working folder can't be found (no such file or directory): cd to one");
+}
+
+#[test]
+fn what_was_typed_cant_act_on_the_terminal() {
+    let strange = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let words = [strange(
+        b"a\x1b[31m\xff\xe2\x80\xae\nlnk sandbox: all is well",
+    )];
+    insta::assert_snapshot!(refusal(&words), @r#"unknown command 'a\x1b[31m�\u{202e}\nlnk sandbox: all is well': 'lnk -h' lists the commands"#);
+    let flag = [
+        "sandbox".into(),
+        "run".into(),
+        strange(b"--\x1b[2J\x07"),
+        "true".into(),
+    ];
+    insta::assert_snapshot!(refusal(&flag), @r#"unknown flag --\x1b[2J\x07: 'lnk sandbox run -h' lists the flags"#);
+    let name = [
+        "sandbox".into(),
+        "run".into(),
+        "--allow".into(),
+        strange(b"\x1b]0;x\x07"),
+        "true".into(),
+    ];
+    insta::assert_snapshot!(refusal(&name), @r#"--allow knows no permission '\x1b]0;x\x07': use --read and --write to open folders"#);
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let output = run(&["--version"]);
+    assert_eq!(
+        output.stdout,
+        format!("lnk {}\n", env!("CARGO_PKG_VERSION")).as_bytes()
+    );
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(run(&["-V"]).stdout, output.stdout);
+}
+
+#[test]
+fn a_reader_that_had_enough_is_no_failure_and_a_full_disk_is() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = lnk().arg("-h").stdout(writer).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+
+    let full = File::create("/dev/full").unwrap();
+    let output = lnk().arg("-h").stdout(full).output().unwrap();
+    insta::assert_snapshot!(one_line(&output), @"can't write to stdout: no space left on device");
+}
+
+#[test]
+fn completions_are_made_for_each_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = String::from_utf8(run(&["completions", shell]).stdout).unwrap();
+        assert!(script.contains("write-dot-files"), "{shell}: {script}");
+    }
+    insta::assert_snapshot!(refusal(&["completions", "tcsh"]), @"'tcsh' is no value for <SHELL>: it is one of bash, elvish, fish, powershell, zsh");
+    insta::assert_snapshot!(refusal(&["completions"]), @"<SHELL> is missing: see 'lnk completions -h'");
+}
+
+#[test]
+fn man_pages_are_made_for_each_command_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = lnk().arg("man").arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut pages: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|page| page.unwrap().file_name())
+        .collect();
+    pages.sort();
+    assert_eq!(
+        pages,
+        [
+            "lnk-sandbox-ready.1",
+            "lnk-sandbox-run.1",
+            "lnk-sandbox.1",
+            "lnk.1"
+        ]
+    );
+    let run = fs::read_to_string(folder.path().join("lnk-sandbox-run.1")).unwrap();
+    assert!(
+        run.contains("write\\-dot\\-files") && run.contains("npm run build"),
+        "{run}"
+    );
+    assert!(!run.contains("allow"), "hidden flags stay hidden: {run}");
+
+    insta::assert_snapshot!(refusal(&["man", "/no/such/folder"]), @"can't write man pages into /no/such/folder: no such file or directory");
+}
