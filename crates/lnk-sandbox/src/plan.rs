@@ -376,9 +376,10 @@ impl Layout {
     }
 
     /// Parents before what lies in them; of two at one path, the later added
-    /// last.
+    /// last. `/run`, which holds the covers of others, comes first.
     fn order(&mut self) {
-        self.mounts.sort_by(|a, b| a.target().cmp(b.target()));
+        let key = |mount: &Mount| !mount.target().starts_with("/run");
+        self.mounts.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.target().cmp(b.target())));
     }
 
     /// Whether something of the machine's is at `path`, hidden or not.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use lnk_spec::shown;
 
 use crate::caller::Caller;
-use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect};
+use crate::dotfiles::{Cover, Folder, Gate, Mask, Placeholders, Protection, protect};
 use crate::error::{Error, Result, failed};
 use crate::linux::launch::{Ended, Launch, LaunchError};
 use crate::paths::Identity;
@@ -74,7 +74,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)
 
     let protected = protect_all(&policy, &settings)?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
-    let gitconfig = gitconfig::generate(&policy.home_real);
+    let gitconfig = gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
     let plan = Plan::new(&policy, caller, &request.program, &protected.masks, &protected.reads, gitconfig)?;
 
     let replace = |path: &Path| protected.replace(path);
@@ -95,6 +95,12 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)
     })?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
     Ok(outcome(ended, request, caller, &plan))
+}
+
+/// Where git looks for the caller's own settings, git-config(1), the first of
+/// the lowest rank.
+fn git_config_files(home: &Path) -> [PathBuf; 3] {
+    ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
 }
 
 fn settings(caller: &Caller) -> Result<Settings> {
@@ -143,9 +149,14 @@ fn protect_all(policy: &Policy, settings: &Settings) -> Result<Protected> {
         .collect();
     let placeholders = gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
     let mut protected = Protected { masks: Vec::new(), reads: Vec::new(), warnings: Vec::new(), placeholders };
+    let opened = |path: &Path| policy.grants.iter().any(|grant| grant.dot_files && path.starts_with(&grant.held.real));
     for (held, protection) in &protections {
         protected.masks.extend(protection.masks.iter().cloned());
-        for read in protection.reads.iter() {
+        // What git runs from another write folder, unless that one's dot files
+        // are opened.
+        let outside = protection.outside.iter().filter(|path| !opened(path));
+        protected.masks.extend(outside.map(|path| Mask { path: path.clone(), cover: Cover::ReadOnly }));
+        for read in protection.reads.iter().filter(|path| !opened(path)) {
             let stat = rustix::fs::stat(read).map_err(failed(shown::word(read)))?;
             protected.reads.push((read.clone(), Identity::from(&stat)));
         }
@@ -156,9 +167,10 @@ fn protect_all(policy: &Policy, settings: &Settings) -> Result<Protected> {
             ));
         }
         let missing = protection.missing.iter().map(|name| held.real.join(name));
-        protected.masks.extend(missing.map(|path| Mask { path, cover: crate::dotfiles::Cover::ReadOnly }));
+        protected.masks.extend(missing.map(|path| Mask { path, cover: Cover::ReadOnly }));
     }
     protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
+    protected.masks.dedup_by(|a, b| a.path == b.path);
     Ok(protected)
 }
 

@@ -3,14 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use lnk_sys::process::{CStrings, Forked, exec, exit_now, fork_single_threaded};
 use lnk_sys::signal;
 use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
-use rustix::process::{WaitIdOptions, WaitIdStatus};
+use rustix::process::{WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::linux::message::{self, FromInner};
@@ -217,25 +217,20 @@ fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
 /// and ends, with all the rest, when the program ends.
 fn reap_until_end_of(program: i32, control: &OwnedFd) -> ! {
     loop {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
-        let Ok(Some(status)) = rustix::process::waitid(rustix::process::WaitId::All, options) else { continue };
-        if pid_of(&status) != program {
+        let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::UNTRACED) else { continue };
+        if pid.as_raw_nonzero().get() != program {
             continue;
         }
         if status.stopped() {
             let _ = message::send(control.as_fd(), &FromInner::Stopped, &[]);
             continue;
         }
-        exit_now(exit_status(&status));
+        exit_now(exit_status(status));
     }
 }
 
-fn pid_of(status: &WaitIdStatus) -> i32 {
-    status.raw_pid()
-}
-
 /// The program's own status, or 128 and the signal that ended it.
-fn exit_status(status: &WaitIdStatus) -> i32 {
+fn exit_status(status: WaitStatus) -> i32 {
     let status = status.exit_status().unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(libc::SIGKILL));
     status & 0xff
 }

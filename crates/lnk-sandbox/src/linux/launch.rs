@@ -66,7 +66,6 @@ impl From<Error> for LaunchError {
 }
 
 /// What a launch needs besides its plan.
-#[derive(Debug)]
 pub struct Launch<'a> {
     /// The sandbox.
     pub plan: &'a Plan,
@@ -125,7 +124,7 @@ impl Launch<'_> {
         inherited.extend(files.iter().map(AsFd::as_fd));
 
         let mut command = Command::new(self.bwrap);
-        command.arg0("bwrap").env_clear().args(["--args", &number(&list), OWN_BINARY, "__inner"]);
+        command.arg0("bwrap").env_clear().args(["--args", &number(&list), OWN_BINARY, super::INNER]);
         command.args([number(&control_inside), number(&orders), number(&stderr)]);
         command.stderr(Stdio::from(complaints_write)).current_dir("/");
         set_inherited(&inherited, true).map_err(failed("fcntl"))?;

@@ -12,3 +12,6 @@ pub mod launch;
 pub mod message;
 pub mod seccomp;
 pub mod tree;
+
+/// The first argument that makes `lnk` the stage inside a sandbox.
+pub const INNER: &str = "__inner";
