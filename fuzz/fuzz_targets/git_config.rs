@@ -5,8 +5,14 @@ use libfuzzer_sys::fuzz_target;
 use lnk_spec::git::config::{Config, quote};
 
 fuzz_target!(|file: &[u8]| {
-    let Ok(config) = Config::parse(file) else { return };
-    for value in config.entries().iter().filter_map(|entry| entry.value.as_deref()) {
+    let Ok(config) = Config::parse(file) else {
+        return;
+    };
+    for value in config
+        .entries()
+        .iter()
+        .filter_map(|entry| entry.value.as_deref())
+    {
         let mut again = b"[user]name=".to_vec();
         again.extend(quote(value));
         let again = Config::parse(&again).expect("a quoted value is a valid line");

@@ -8,7 +8,12 @@ fuzz_target!(|file: &[u8]| {
     for hash in [Hash::Sha1, Hash::Sha256] {
         if let Ok(found) = scan(file, hash) {
             assert!(found.gitlinks.len() <= MAX_GITLINKS);
-            assert!(found.gitlinks.iter().all(|p| !p.is_empty() && p.len() <= MAX_PATH));
+            assert!(
+                found
+                    .gitlinks
+                    .iter()
+                    .all(|p| !p.is_empty() && p.len() <= MAX_PATH)
+            );
         }
     }
 });

@@ -17,7 +17,8 @@
 //! let protection = protect(path)?;
 //! let fd = folder.as_fd();
 //! let placeholders = gate.place(&[Folder { fd, path, protection: &protection }])?;
-//! // mount, run, and then:
+//! let masks = protection.with_placeholders(path);
+//! // mount them, run, and then:
 //! placeholders.remove()?;
 //! # Ok(()) }
 //! ```

@@ -64,6 +64,21 @@ pub struct Protection {
     pub hard_linked: Vec<PathBuf>,
 }
 
+impl Protection {
+    /// Everything to mount once the placeholders of `folder` are there: the
+    /// masks and each placeholder, read-only, parents first.
+    #[must_use]
+    pub fn with_placeholders(&self, folder: &Path) -> Vec<Mask> {
+        let placeholders = self.missing.iter().map(|name| Mask {
+            path: folder.join(name),
+            cover: Cover::ReadOnly,
+        });
+        let mut masks: Vec<_> = self.masks.iter().cloned().chain(placeholders).collect();
+        masks.sort_by(|a, b| a.path.cmp(&b.path));
+        masks
+    }
+}
+
 /// Says how to protect `folder`, the absolute, real path of a folder that will
 /// be writable inside.
 ///
@@ -1139,6 +1154,10 @@ mod tests {
         assert_eq!(place.cover(&p, "deps/one"), PIN);
         assert_eq!(place.cover(&p, "deps/one/.git"), READ_ONLY);
         assert!(missing(&p, "deps/two/.git"));
+        let all = p.with_placeholders(&place.top);
+        let at = |name: &str| all.iter().position(|m| m.path == place.top.join(name));
+        assert!(at("deps") < at("deps/two") && at("deps/two") < at("deps/two/.git"));
+        assert_eq!(all.len(), p.masks.len() + p.missing.len());
         assert!(missing(&p, "three"));
 
         // The submodule's own folder as write folder.
