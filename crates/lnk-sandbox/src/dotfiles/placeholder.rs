@@ -73,6 +73,7 @@ pub struct Placeholders {
 struct Held {
     folder: OwnedFd,
     key: String,
+    depth: usize,
     /// Its lock is shared until the end. Closed on exec.
     record: File,
 }
@@ -141,11 +142,8 @@ impl Gate {
             let Some(record) = self.open_record(&key, !parent.names.is_empty())? else {
                 continue;
             };
-            into.held.push(Held {
-                folder: parent.fd,
-                key,
-                record,
-            });
+            let depth = depth(&parent.path);
+            into.held.push(Held { folder: parent.fd, key, depth, record });
             let held = into.held.last().expect("pushed just now");
             into.appeared.extend(held.make(parent.path, parent.names)?);
         }
@@ -229,6 +227,30 @@ impl Placeholders {
     #[must_use]
     pub fn appeared(&self) -> &[PathBuf] {
         &self.appeared
+    }
+
+    /// Makes one more while the run lasts, for a protected name that vanished:
+    /// `name` below `folder`, whose absolute, real path is `path`. What exists
+    /// there by now stays as it is. Waits for the gate.
+    ///
+    /// # Errors
+    /// The name can't be made, or a folder on the way isn't a real one.
+    pub fn put_back(&mut self, folder: BorrowedFd<'_>, path: &Path, name: &Path) -> io::Result<()> {
+        let gate = Gate { _lock: lock_gate(&self.state)?, state: self.state.try_clone()? };
+        let protection = Protection { missing: vec![name.to_owned()], ..Protection::default() };
+        for (key, parent) in parents(&[Folder { fd: folder, path, protection: &protection }])? {
+            if let Some(held) = self.held.iter().find(|held| held.key == key) {
+                held.make(parent.path, parent.names)?;
+            } else if let Some(record) = gate.open_record(&key, true)? {
+                let depth = depth(&parent.path);
+                let held = Held { folder: parent.fd, key, depth, record };
+                let made = held.make(parent.path, parent.names);
+                let place = self.held.partition_point(|other| other.depth >= depth);
+                self.held.insert(place, held);
+                made?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the placeholders away, but for those that another run needs and
@@ -723,6 +745,38 @@ mod tests {
         };
         assert!(gate.place(&[folder]).is_err());
         assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_is_put_back_is_counted_as_well() {
+        let place = place();
+        let names = [".git", "deep/.envrc", ".vscode"];
+        for crashes in [false, true] {
+            fs::create_dir(place.folder.join("deep")).unwrap();
+            let mut run = place.start();
+            fs::remove_dir(place.folder.join(".git")).unwrap();
+            fs::write(place.folder.join(".vscode/kept"), "").unwrap();
+            let fd = File::open(&place.folder).unwrap();
+            for name in names {
+                run.put_back(fd.as_fd(), &place.folder, Path::new(name)).unwrap();
+                assert!(place.folder.join(name).is_dir());
+            }
+            let second = place.start();
+            if crashes {
+                crash(run);
+                crash(second);
+                sweep(&place.state).unwrap();
+            } else {
+                run.remove().unwrap();
+                assert!(place.folder.join(".git").is_dir());
+                second.remove().unwrap();
+            }
+            assert_eq!(place.names(), ["deep", ".vscode"].map(String::from).into());
+            assert_eq!(listing(&place.folder.join("deep")), BTreeSet::new());
+            assert_eq!(place.records(), 0);
+            fs::remove_dir_all(place.folder.join(".vscode")).unwrap();
+            fs::remove_dir(place.folder.join("deep")).unwrap();
+        }
     }
 
     #[test]
