@@ -17,6 +17,7 @@ pub mod not_run;
 pub mod paths;
 pub mod plan;
 pub mod policy;
+pub mod protected;
 pub mod ready;
 pub mod run;
 pub mod state;

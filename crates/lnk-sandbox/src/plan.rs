@@ -197,7 +197,8 @@ impl Plan {
         match deciding(&self.mounts, path) {
             Some(Mount::Bind { .. }) => true,
             Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
-            Some(Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. }) => false,
+            Some(Mount::File { target, .. }) => target == path,
+            Some(Mount::Link { .. } | Mount::Cover { .. }) => false,
             None => path == Path::new("/"),
         }
     }

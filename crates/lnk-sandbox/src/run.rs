@@ -1,18 +1,17 @@
 //! `lnk sandbox run`: from what was asked to the program's exit status.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::shown;
 
 use crate::caller::Caller;
-use crate::dotfiles::{Cover, Folder, Gate, Mask, Placeholders, Protection, protect};
 use crate::error::{Error, Result, failed};
 use crate::linux::launch::{Ended, Launch, LaunchError};
-use crate::paths::Identity;
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::protected::{Protected, put_back};
 use crate::state::{Settings, no_home};
 use crate::{gitconfig, not_run};
 
@@ -69,15 +68,16 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)
     crate::stdio::check()?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/")).map_err(|error| Error::NotReady(error.to_string()))?;
     let settings = settings(caller)?;
-    let policy = Policy::new(request, caller)?;
+    let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
 
-    let protected = protect_all(&policy, &settings)?;
+    let protected = Protected::new(&mut policy, &settings)?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let gitconfig = gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
     let plan = Plan::new(&policy, caller, &request.program, &protected.masks, &protected.reads, gitconfig)?;
 
-    let replace = |path: &Path| protected.replace(path);
+    let placeholders = RefCell::new(protected.placeholders);
+    let replace = |path: &Path| put_back(&mut placeholders.borrow_mut(), &policy, path);
     let launch = |joiner| Launch { plan: &plan, bwrap: &bwrap, joiner, replace: &replace }.run();
     let ended = match request.renderer {
         Renderer::Bwrap => launch(false),
@@ -87,7 +87,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)
             ended => ended,
         },
     };
-    let removed = protected.placeholders.remove();
+    let removed = placeholders.into_inner().remove();
     let ended = ended.map_err(|error| match error {
         LaunchError::JoinerUnsupported(why) => Error::NotReady(format!("the joiner can't make mounts here: {why}")),
         LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
@@ -110,68 +110,6 @@ fn settings(caller: &Caller) -> Result<Settings> {
         own.is_dir().then_some(own)
     });
     Settings::open(&home.ok_or_else(no_home)?)
-}
-
-/// The write folders' dot files, protected.
-struct Protected {
-    masks: Vec<Mask>,
-    reads: Vec<(PathBuf, Identity)>,
-    warnings: Vec<String>,
-    placeholders: Placeholders,
-}
-
-impl Protected {
-    /// Puts an empty folder where a protected name vanished.
-    fn replace(&self, path: &Path) -> std::io::Result<()> {
-        match rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-fn protect_all(policy: &Policy, settings: &Settings) -> Result<Protected> {
-    let gate = Gate::enter(&settings.placeholders()?).map_err(failed("the records of placeholders"))?;
-    let written = policy.grants.iter().filter(|grant| {
-        grant.write && !grant.dot_files && grant.held.file_type() == rustix::fs::FileType::Directory
-    });
-    let mut protections: Vec<(&crate::paths::Held, Protection)> = Vec::new();
-    for grant in written {
-        let path = &grant.held.real;
-        let protection = protect(path).map_err(|error| {
-            Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), crate::error::reason(&error)))
-        })?;
-        protections.push((&grant.held, protection));
-    }
-    let folders: Vec<Folder<'_>> = protections
-        .iter()
-        .map(|(held, protection)| Folder { fd: held.fd.as_fd(), path: &held.real, protection })
-        .collect();
-    let placeholders = gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
-    let mut protected = Protected { masks: Vec::new(), reads: Vec::new(), warnings: Vec::new(), placeholders };
-    let opened = |path: &Path| policy.grants.iter().any(|grant| grant.dot_files && path.starts_with(&grant.held.real));
-    for (held, protection) in &protections {
-        protected.masks.extend(protection.masks.iter().cloned());
-        // What git runs from another write folder, unless that one's dot files
-        // are opened.
-        let outside = protection.outside.iter().filter(|path| !opened(path));
-        protected.masks.extend(outside.map(|path| Mask { path: path.clone(), cover: Cover::ReadOnly }));
-        for read in protection.reads.iter().filter(|path| !opened(path)) {
-            let stat = rustix::fs::stat(read).map_err(failed(shown::word(read)))?;
-            protected.reads.push((read.clone(), Identity::from(&stat)));
-        }
-        for file in &protection.hard_linked {
-            protected.warnings.push(format!(
-                "{} has another name, by which it may still be written",
-                shown::word(file)
-            ));
-        }
-        let missing = protection.missing.iter().map(|name| held.real.join(name));
-        protected.masks.extend(missing.map(|path| Mask { path, cover: Cover::ReadOnly }));
-    }
-    protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
-    protected.masks.dedup_by(|a, b| a.path == b.path);
-    Ok(protected)
 }
 
 fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {

@@ -512,6 +512,9 @@ impl Run<'_> {
     }
 
     fn reap_bwrap(&mut self) -> Result<(), LaunchError> {
+        if self.status.is_some() {
+            return Ok(());
+        }
         match waitpid(Some(self.bwrap_pid), WaitOptions::empty()) {
             Ok(Some((_, status))) => {
                 let status = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));

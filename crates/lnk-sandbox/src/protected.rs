@@ -1,0 +1,136 @@
+//! The protected names of all of a run's write folders, gathered.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use lnk_spec::shown;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::dotfiles::{Cover, Folder, Gate, Mask, Placeholders, Protection, protect};
+use crate::error::{Error, Result, failed, reason};
+use crate::paths::{Identity, open_real};
+use crate::policy::{Grant, Hide, Policy};
+use crate::state::Settings;
+
+/// How often the folders are looked at again when names appear meanwhile.
+const LOOKS: usize = 3;
+/// Agents' folders, in a home.
+const AGENTS: [&str; 2] = ["Link", "Agents"];
+
+/// What is mounted over dot files, and the placeholders it is mounted on.
+#[derive(Debug)]
+pub struct Protected {
+    /// The masks, parents first.
+    pub masks: Vec<Mask>,
+    /// Folders that git reads, to be bound read-only.
+    pub reads: Vec<(PathBuf, Identity)>,
+    /// Lines that a person should see.
+    pub warnings: Vec<String>,
+    /// The empty folders in place of what is missing.
+    pub placeholders: Placeholders,
+}
+
+impl Protected {
+    /// Looks at every write folder whose dot files aren't opened, and makes the
+    /// placeholders. What must be hidden although it doesn't exist yet is added
+    /// to the policy's hides.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] naming a folder that can't be looked at whole.
+    pub fn new(policy: &mut Policy, settings: &Settings) -> Result<Protected> {
+        let state = settings.placeholders()?;
+        for _ in 0..LOOKS {
+            let agents = missing_agents(policy);
+            let gate = Gate::enter(&state).map_err(failed("the records of placeholders"))?;
+            // Looked at behind the gate, where no other run's placeholder goes.
+            let protections = policy.grants.iter().filter(|grant| is_protected(grant)).map(look);
+            let protections = protections.collect::<Result<Vec<_>>>()?;
+            let agents_folder = agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
+            let mut folders: Vec<Folder<'_>> = protections
+                .iter()
+                .map(|(grant, protection)| Folder { fd: grant.held.fd.as_fd(), path: &grant.held.real, protection })
+                .collect();
+            if let Some((Ok(fd), path, protection)) = &agents_folder {
+                folders.push(Folder { fd: fd.as_fd(), path, protection });
+            }
+            let placeholders = gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
+            if !placeholders.appeared().is_empty() {
+                continue;
+            }
+            let mut protected = Protected { masks: Vec::new(), reads: Vec::new(), warnings: Vec::new(), placeholders };
+            for (grant, protection) in &protections {
+                protected.add(policy, grant, protection)?;
+            }
+            protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
+            protected.masks.dedup_by(|a, b| a.path == b.path);
+            drop((agents_folder, protections));
+            if let Some((parent, protection)) = agents {
+                let hidden = protection.missing.iter().map(|name| Hide { path: parent.join(name), folder: true });
+                policy.hides.extend(hidden);
+            }
+            return Ok(protected);
+        }
+        Err(Error::Refused("the write folder's dot files change all the time; try again when they are at rest".into()))
+    }
+
+    fn add(&mut self, policy: &Policy, grant: &Grant, protection: &Protection) -> Result<()> {
+        let opened = |path: &Path| {
+            policy.grants.iter().any(|grant| grant.dot_files && path.starts_with(&grant.held.real))
+        };
+        let hidden = |path: &Path| policy.hides.iter().any(|hide| path.starts_with(&hide.path));
+        self.masks.extend(protection.with_placeholders(&grant.held.real));
+        // What git runs from another write folder, unless that one's dot files
+        // are opened.
+        let outside = protection.outside.iter().filter(|path| !opened(path));
+        self.masks.extend(outside.map(|path| Mask { path: path.clone(), cover: Cover::ReadOnly }));
+        for read in protection.reads.iter().filter(|path| !opened(path) && !hidden(path)) {
+            let stat = rustix::fs::lstat(read).map_err(failed(shown::word(read)))?;
+            self.reads.push((read.clone(), Identity::from(&stat)));
+        }
+        let linked = protection.hard_linked.iter();
+        self.warnings.extend(linked.map(|file| {
+            format!("{} has a second name (a hard link), by which it may still be written", shown::word(file))
+        }));
+        Ok(())
+    }
+}
+
+fn is_protected(grant: &Grant) -> bool {
+    grant.write && !grant.dot_files && grant.held.file_type() == FileType::Directory
+}
+
+fn look(grant: &Grant) -> Result<(&Grant, Protection)> {
+    let protection = protect(&grant.held.real).map_err(|error| {
+        Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), reason(&error)))
+    })?;
+    Ok((grant, protection))
+}
+
+/// Agents' folders are hidden also where the first of them is made while the
+/// program runs: an empty folder stands in, to be hidden.
+fn missing_agents(policy: &Policy) -> Option<(PathBuf, Protection)> {
+    let mut parent = policy.home_real.clone();
+    for name in AGENTS {
+        let path = parent.join(name);
+        let seen = policy.grants.iter().any(|grant| parent.starts_with(&grant.held.real));
+        if !path.exists() {
+            let protection = Protection { missing: vec![name.into()], ..Protection::default() };
+            return seen.then_some((parent, protection));
+        }
+        parent = path;
+    }
+    None
+}
+
+/// Puts an empty folder where a protected name vanished.
+///
+/// # Errors
+/// The name is in no write folder, or can't be made.
+pub fn put_back(placeholders: &mut Placeholders, policy: &Policy, path: &Path) -> io::Result<()> {
+    let holding = policy.grants.iter().filter(|grant| path.starts_with(&grant.held.real));
+    let grant = holding.max_by_key(|grant| grant.held.real.as_os_str().len()).ok_or(Errno::NOENT)?;
+    let name = path.strip_prefix(&grant.held.real).map_err(|_| Errno::NOENT)?;
+    placeholders.put_back(grant.held.fd.as_fd(), &grant.held.real, name)
+}
