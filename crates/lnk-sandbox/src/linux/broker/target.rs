@@ -114,6 +114,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_does_not_have_is_an_error() {
+        let target = Target::open(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+        assert!(target.descriptor(0).is_ok());
+        assert_eq!(target.descriptor(-1).unwrap_err(), Errno::BADF);
+        assert_eq!(target.descriptor(987_654).unwrap_err(), Errno::BADF);
+        assert_eq!(target.memory(8, 16), Err(Errno::FAULT));
+        assert_eq!(target.memory(8, 0), Ok(vec![]));
+        assert_eq!(Target::open(0).unwrap_err(), Errno::SRCH);
+        assert_eq!(Target::open(u32::MAX).unwrap_err(), Errno::SRCH);
+    }
+
+    #[test]
     fn a_thread_has_its_process() {
         assert_eq!(process_of(rustix::thread::gettid()), Ok(rustix::process::getpid()));
     }
