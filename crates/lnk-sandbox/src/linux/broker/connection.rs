@@ -106,7 +106,11 @@ impl Judge {
                 // By its descriptor: whatever the path is by now.
                 let address = address::of_path(&path::own(file.as_fd()))
                     .expect("a short path fits an address");
-                Ok(Connection { socket: asked.socket, address, _file: Some(file) })
+                Ok(Connection {
+                    socket: asked.socket,
+                    address,
+                    _file: Some(file),
+                })
             }
         }
     }
@@ -155,7 +159,10 @@ impl Judge {
     }
 
     pub(super) fn refused(&self) -> Vec<Vec<u8>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -175,11 +182,20 @@ impl Asked {
             Ok(Unix::Path(path)) if domain == AddressFamily::UNIX => start(&target, path)?,
             _ => None,
         };
-        Ok(Self { socket, domain, address, from })
+        Ok(Self {
+            socket,
+            domain,
+            address,
+            from,
+        })
     }
 
     fn as_it_is(self) -> Connection {
-        Connection { socket: self.socket, address: self.address, _file: None }
+        Connection {
+            socket: self.socket,
+            address: self.address,
+            _file: None,
+        }
     }
 }
 
