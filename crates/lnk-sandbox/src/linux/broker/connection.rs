@@ -88,7 +88,7 @@ impl Judge {
             return Err(Errno::ACCESS);
         }
         match asked.domain {
-            AddressFamily::INET | AddressFamily::INET6 => Ok(asked.as_it_is()),
+            AddressFamily::INET | AddressFamily::INET6 => Ok(asked.unchanged()),
             AddressFamily::UNIX => self.allow_unix(asked),
             _ => Err(Errno::ACCESS),
         }
@@ -98,7 +98,7 @@ impl Judge {
         match address::unix(&asked.address)? {
             // The kernel looks it up in the socket's namespace, which is shared
             // with the host when there are no own sockets to ask about.
-            Unix::Abstract if self.sockets.is_some() => Ok(asked.as_it_is()),
+            Unix::Abstract if self.sockets.is_some() => Ok(asked.unchanged()),
             Unix::Abstract => Err(Errno::ACCESS),
             Unix::Path(path) => {
                 let (file, path) = self.open(path, asked.from.as_ref())?;
@@ -190,7 +190,7 @@ impl Asked {
         })
     }
 
-    fn as_it_is(self) -> Connection {
+    fn unchanged(self) -> Connection {
         Connection {
             socket: self.socket,
             address: self.address,
