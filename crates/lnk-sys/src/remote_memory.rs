@@ -15,8 +15,12 @@ use rustix::process::Pid;
 /// `EFAULT` when any of the bytes can't be read, `ESRCH` when the process is
 /// gone, `EPERM` without the right to trace it (`ptrace(2)`).
 pub fn read(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
-    let address = usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
-    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let address =
+        usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+    let local = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
     let remote = libc::iovec {
         iov_base: std::ptr::without_provenance_mut(address),
         iov_len: buffer.len(),

@@ -58,7 +58,11 @@ pub fn interrupt(thread: Pid) -> io::Result<()> {
             SIGNAL,
         )
     };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if status < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}

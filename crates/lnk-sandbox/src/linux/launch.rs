@@ -29,9 +29,6 @@ use crate::plan::{Mount, OWN_BINARY, Plan};
 
 /// How long a program may take to end after TERM or HUP, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often the broker looks for connects whose program is gone, while any
-/// waits.
-const BROKER_TICK: Duration = Duration::from_millis(100);
 /// Signals that the supervisor answers to.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// Of bubblewrap's complaints, the bytes kept.
@@ -329,7 +326,7 @@ impl Run<'_> {
                     Source::Helper => self.hear_helper()?,
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
-                    Source::Broker => self.answer_connect()?,
+                    Source::Broker => self.start_broker()?,
                     Source::BwrapEnd => self.reap_bwrap()?,
                 }
                 if let Some(status) = self.end_by {
@@ -340,11 +337,6 @@ impl Run<'_> {
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
                 self.kill_at = None;
                 self.kill();
-            }
-            if let Some(broker) = &mut self.broker
-                && broker.is_busy()
-            {
-                broker.tick();
             }
         }
         if !self.started {
@@ -371,15 +363,13 @@ impl Run<'_> {
             fds.push(PollFd::new(&joiner.socket, PollFlags::IN));
             fds.push(PollFd::new(&joiner.process, PollFlags::IN));
         }
-        let broker = self.broker.as_ref().map(Broker::fd);
+        let broker = self.broker.as_ref().and_then(Broker::fd);
         if let Some(broker) = broker {
             sources.push(Source::Broker);
             fds.push(PollFd::from_borrowed_fd(broker, PollFlags::IN));
         }
-        let busy = self.broker.as_ref().is_some_and(Broker::is_busy);
         let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout = [busy.then_some(BROKER_TICK), until_kill].into_iter().flatten().min();
-        let timeout = timeout.map(|timeout| Timespec {
+        let timeout = until_kill.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()) + 1,
         });
@@ -504,9 +494,9 @@ impl Run<'_> {
         }
     }
 
-    fn answer_connect(&mut self) -> Result<()> {
+    fn start_broker(&mut self) -> Result<()> {
         match &mut self.broker {
-            Some(broker) => broker.on_readable().map_err(failed("the broker")),
+            Some(broker) => broker.start().map_err(failed("the broker")),
             None => Ok(()),
         }
     }
@@ -552,7 +542,7 @@ impl Run<'_> {
         let private = self.launch.plan.private.iter().map(device).collect::<io::Result<Vec<u64>>>();
         let private = private.map_err(failed("the sandbox's private folders"))?;
         let netns_cookie = lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
-        self.broker = Some(Broker::new(listener, Inside { root, private, diag: Some(diag), netns_cookie }));
+        self.broker = Some(Broker::new(listener, Inside { root, private, diag: Some(diag), netns_cookie }, None));
         self.started = true;
         rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;
         Ok(())

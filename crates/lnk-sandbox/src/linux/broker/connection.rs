@@ -88,7 +88,7 @@ impl Judge {
             return Err(Errno::ACCESS);
         }
         match asked.domain {
-            AddressFamily::INET | AddressFamily::INET6 => Ok(asked.as_it_is()),
+            AddressFamily::INET | AddressFamily::INET6 => Ok(asked.unchanged()),
             AddressFamily::UNIX => self.allow_unix(asked),
             _ => Err(Errno::ACCESS),
         }
@@ -98,7 +98,7 @@ impl Judge {
         match address::unix(&asked.address)? {
             // The kernel looks it up in the socket's namespace, which is shared
             // with the host when there are no own sockets to ask about.
-            Unix::Abstract if self.sockets.is_some() => Ok(asked.as_it_is()),
+            Unix::Abstract if self.sockets.is_some() => Ok(asked.unchanged()),
             Unix::Abstract => Err(Errno::ACCESS),
             Unix::Path(path) => {
                 let (file, path) = self.open(path, asked.from.as_ref())?;
@@ -106,7 +106,11 @@ impl Judge {
                 // By its descriptor: whatever the path is by now.
                 let address = address::of_path(&path::own(file.as_fd()))
                     .expect("a short path fits an address");
-                Ok(Connection { socket: asked.socket, address, _file: Some(file) })
+                Ok(Connection {
+                    socket: asked.socket,
+                    address,
+                    _file: Some(file),
+                })
             }
         }
     }
@@ -155,7 +159,10 @@ impl Judge {
     }
 
     pub(super) fn refused(&self) -> Vec<Vec<u8>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -175,11 +182,20 @@ impl Asked {
             Ok(Unix::Path(path)) if domain == AddressFamily::UNIX => start(&target, path)?,
             _ => None,
         };
-        Ok(Self { socket, domain, address, from })
+        Ok(Self {
+            socket,
+            domain,
+            address,
+            from,
+        })
     }
 
-    fn as_it_is(self) -> Connection {
-        Connection { socket: self.socket, address: self.address, _file: None }
+    fn unchanged(self) -> Connection {
+        Connection {
+            socket: self.socket,
+            address: self.address,
+            _file: None,
+        }
     }
 }
 

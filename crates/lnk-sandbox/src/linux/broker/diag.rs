@@ -28,8 +28,14 @@ const TRIES: u32 = 8;
 
 /// The file systems (`f_type` of `statfs(2)`) whose inode numbers are the
 /// kernel's own and unique: ext2 to ext4, XFS, tmpfs, F2FS, overlayfs, ZFS.
-const TRUSTED: [u64; 6] =
-    [0xef53, 0x5846_5342, 0x0102_1994, 0xf2f5_2010, 0x794c_7630, 0x2fc1_2fc1];
+const TRUSTED: [u64; 6] = [
+    0xef53,
+    0x5846_5342,
+    0x0102_1994,
+    0xf2f5_2010,
+    0x794c_7630,
+    0x2fc1_2fc1,
+];
 
 // <linux/netlink.h>, <linux/sock_diag.h>, <linux/unix_diag.h>
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -73,7 +79,10 @@ pub(super) struct Sockets {
 
 impl Sockets {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self { socket, sequence: 0 }
+        Self {
+            socket,
+            sequence: 0,
+        }
     }
 
     /// Whether one of them is bound to the file that is held.
@@ -81,7 +90,9 @@ impl Sockets {
     /// # Errors
     /// When the kernel can't tell.
     pub(super) fn have_bound(&mut self, file: BorrowedFd<'_>) -> Result<bool, Errno> {
-        let Some(file) = identity(file)? else { return Ok(false) };
+        let Some(file) = identity(file)? else {
+            return Ok(false);
+        };
         for _ in 0..TRIES {
             let list = self.list()?;
             if list.bound.contains(&file) {
@@ -193,7 +204,10 @@ fn part(datagram: &[u8], sequence: u32) -> Result<Part, Errno> {
     let mut rest = datagram;
     while !rest.is_empty() {
         let length = u32_at(rest, 0)? as usize;
-        let message = rest.get(..length).filter(|_| length >= HEADER).ok_or(Errno::BADMSG)?;
+        let message = rest
+            .get(..length)
+            .filter(|_| length >= HEADER)
+            .ok_or(Errno::BADMSG)?;
         rest = rest.get(aligned(length)..).unwrap_or_default();
         if u32_at(message, 8)? != sequence {
             continue;
@@ -215,9 +229,15 @@ fn bound(message: &[u8]) -> Result<Option<Bound>, Errno> {
     let mut rest = message.get(HEADER + UNIX_DIAG_MSG..).ok_or(Errno::BADMSG)?;
     while !rest.is_empty() {
         let length = usize::from(u16_at(rest, 0)?);
-        let attribute = rest.get(..length).filter(|_| length >= 4).ok_or(Errno::BADMSG)?;
+        let attribute = rest
+            .get(..length)
+            .filter(|_| length >= 4)
+            .ok_or(Errno::BADMSG)?;
         if u16_at(attribute, 2)? == UNIX_DIAG_VFS {
-            return Ok(Some(Bound { inode: u32_at(attribute, 4)?, device: u32_at(attribute, 8)? }));
+            return Ok(Some(Bound {
+                inode: u32_at(attribute, 4)?,
+                device: u32_at(attribute, 8)?,
+            }));
         }
         rest = rest.get(aligned(length)..).unwrap_or_default();
     }
@@ -241,12 +261,18 @@ fn aligned(length: usize) -> usize {
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Result<u16, Errno> {
-    let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Errno::BADMSG)?;
+    let bytes = bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk)
+        .ok_or(Errno::BADMSG)?;
     Ok(u16::from_ne_bytes(*bytes))
 }
 
 fn u32_at(bytes: &[u8], offset: usize) -> Result<u32, Errno> {
-    let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Errno::BADMSG)?;
+    let bytes = bytes
+        .get(offset..)
+        .and_then(<[u8]>::first_chunk)
+        .ok_or(Errno::BADMSG)?;
     Ok(u32::from_ne_bytes(*bytes))
 }
 
@@ -290,7 +316,10 @@ mod tests {
         message(SOCK_DIAG_BY_FAMILY, 2, sequence, &body)
     }
 
-    const SOME: Bound = Bound { device: 7, inode: 11 };
+    const SOME: Bound = Bound {
+        device: 7,
+        inode: 11,
+    };
 
     #[test]
     fn a_list_is_read() {
@@ -300,7 +329,11 @@ mod tests {
             message(NLMSG_DONE, 2, 3, &[0; 4]),
         ]
         .concat();
-        let expected = Part { bound: vec![SOME], last: true, interrupted: false };
+        let expected = Part {
+            bound: vec![SOME],
+            last: true,
+            interrupted: false,
+        };
         assert_eq!(part(&datagram, 3), Ok(expected));
     }
 

@@ -26,9 +26,11 @@
 //! answer on btrfs, network and FUSE file systems, whose inode numbers prove
 //! nothing; and paths through `/proc/PID/` work for `/proc/self/fd/N` only.
 //!
-//! All of it happens on worker threads, so that neither a full backlog nor a
-//! hanging file system nor a lingering socket stops the thread that waits for
-//! notifications. [`Broker::tick`] ends the workers whose caller is gone.
+//! All of it happens on threads of the broker's own, so that neither a full
+//! backlog nor a hanging file system nor a lingering socket stops anything but
+//! its own connect ([`workers`]). One whose caller was killed is broken off
+//! within 200 ms; one whose caller has a signal to handle too, and answered
+//! `EINTR`, as the kernel does.
 
 mod address;
 mod connection;
@@ -39,10 +41,8 @@ mod workers;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
-use lnk_sys::notify::{self, Notification};
-use rustix::io::Errno;
+use lnk_sys::notify::Notification;
 
 pub use diag::socket as diag_socket;
 
@@ -67,78 +67,54 @@ pub struct Inside {
     pub netns_cookie: u64,
 }
 
-/// Answers the `connect(2)` notifications of one sandbox.
+/// Answers the calls of the sandbox that aren't `connect(2)` but arrive on the
+/// same listener: it is given the listener and the notification, and must answer
+/// it. It is called on the broker's threads, several at a time; while it runs, a
+/// further thread serves, up to 65 in all. Those threads have no capability but
+/// `CAP_SYS_PTRACE`.
+pub type Others = Box<dyn Fn(BorrowedFd<'_>, Notification) + Send + Sync>;
+
+/// Answers the notifications of one sandbox.
 ///
-/// Made once the sandbox's mounts stand. Threads start with the first connect;
-/// dropping it ends them, and what still waits is left unanswered (`ENOSYS` for
-/// the caller once the listener is closed).
-#[derive(Debug)]
+/// Made once the sandbox's mounts stand. It has no thread until the first
+/// notification: then [`Broker::start`] starts them. Dropping it ends them,
+/// within a second, and what still waits is left unanswered (`ENOSYS` for the
+/// caller once the listener is closed).
 pub struct Broker {
     workers: Workers,
 }
 
 impl Broker {
-    /// A broker that answers what arrives on `listener`.
+    /// A broker that answers what arrives on `listener`. Without `others`, calls
+    /// that aren't `connect(2)` get `ENOSYS`.
     #[must_use]
-    pub fn new(listener: OwnedFd, inside: Inside) -> Self {
-        let judge = Judge::new(listener, inside);
-        Self { workers: Workers::new(Arc::new(judge)) }
+    pub fn new(listener: OwnedFd, inside: Inside, others: Option<Others>) -> Self {
+        Self {
+            workers: Workers::new(Judge::new(listener, inside), others),
+        }
     }
 
-    /// The listener, to poll: `POLLIN` asks for [`Broker::on_readable`],
-    /// `POLLHUP` says that no process with the filter is left.
+    /// The listener, to poll as long as there are no threads: `POLLIN` asks for
+    /// [`Broker::start`]. `None` when they have taken over.
     #[must_use]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.workers.judge().listener.as_fd()
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.workers.have_started()).then(|| self.workers.judge().listener.as_fd())
     }
 
-    /// Takes one notification and has it answered. Never waits for what the
-    /// caller connects to.
+    /// Starts the threads that receive and answer from now on. Does nothing when
+    /// they were started.
     ///
     /// # Errors
-    /// What the listener fails with; a caller that is gone again isn't an error.
-    pub fn on_readable(&mut self) -> io::Result<()> {
-        match notify::receive(self.fd()) {
-            Ok(notification) => {
-                self.answer(notification);
-                Ok(())
-            }
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::NOENT | Errno::INTR) => Ok(()),
-                _ => Err(error),
-            },
-        }
+    /// `EAGAIN` at the limit of threads: nothing is answered then, and the run
+    /// can't go on.
+    pub fn start(&mut self) -> io::Result<()> {
+        self.workers.start()
     }
 
-    /// Has a notification answered that was received elsewhere, for a listener
-    /// that has other calls too. Calls other than `connect(2)` get `ENOSYS`.
-    ///
-    /// With 64 connects under way, or no thread to be had, the answer is
-    /// `EAGAIN`.
-    pub fn answer(&mut self, notification: Notification) {
-        let refusal = if i64::from(notification.nr) != libc::SYS_connect {
-            Err(Errno::NOSYS)
-        } else {
-            self.workers.take(notification)
-        };
-        if let Err(errno) = refusal {
-            // A caller that is gone needs no answer.
-            let _gone = notify::respond(self.fd(), notification.id, Err(errno));
-        }
-    }
-
-    /// Whether a connect is under way: then [`Broker::tick`] is to be called
-    /// about every 100 ms.
+    /// Whether a connect is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.workers.is_busy()
-    }
-
-    /// Breaks off the connects whose caller was killed or has a signal to
-    /// handle; those are answered `EINTR`, as the kernel does. It takes two
-    /// calls for one connect.
-    pub fn tick(&mut self) {
-        self.workers.break_off();
     }
 
     /// The paths of Unix sockets that were refused, as the program asked for

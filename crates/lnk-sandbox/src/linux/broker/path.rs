@@ -36,15 +36,16 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> 
 /// # Errors
 /// `EACCES` when no path leads to it: it was removed, lies outside or is covered
 /// by a mount.
-pub(super) fn of_folder(
-    root: BorrowedFd<'_>,
-    folder: BorrowedFd<'_>,
-) -> Result<Vec<u8>, Errno> {
+pub(super) fn of_folder(root: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     // The kernel tells a path from the root of the folder's own mounts; that it
     // is the right one from `root` is seen by going there.
     let path = rustix::fs::readlink(own(folder), Vec::new())?.into_bytes();
     let there = open(root, &path).map_err(|_| Errno::ACCESS)?;
-    if is_same(there.as_fd(), folder)? { Ok(path) } else { Err(Errno::ACCESS) }
+    if is_same(there.as_fd(), folder)? {
+        Ok(path)
+    } else {
+        Err(Errno::ACCESS)
+    }
 }
 
 /// The path by which this process reaches exactly what a descriptor of its own
@@ -93,7 +94,11 @@ mod tests {
         fs::create_dir(&inner).unwrap();
         let root = File::open("/").unwrap();
         let held = File::open(&inner).unwrap();
-        let real = inner.canonicalize().unwrap().into_os_string().into_encoded_bytes();
+        let real = inner
+            .canonicalize()
+            .unwrap()
+            .into_os_string()
+            .into_encoded_bytes();
         assert_eq!(of_folder(root.as_fd(), held.as_fd()), Ok(real));
 
         fs::remove_dir(&inner).unwrap();

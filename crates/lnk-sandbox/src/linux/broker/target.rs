@@ -25,8 +25,10 @@ impl Target {
     /// # Errors
     /// `ESRCH` when it is gone.
     pub(super) fn open(thread: u32) -> Result<Self, Errno> {
-        let thread =
-            i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+        let thread = i32::try_from(thread)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(Errno::SRCH)?;
         let pidfd = match pidfd_open(thread, PIDFD_THREAD) {
             // Before 6.9 only the process's descriptors are to be had; a thread
             // that has its own (without CLONE_FILES) gets another's socket.
@@ -42,6 +44,9 @@ impl Target {
     /// `EBADF` when it has no such descriptor, `EPERM` without the right to trace
     /// it.
     pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
         pidfd_getfd(&self.pidfd, number, PidfdGetfdFlags::empty())
     }
 
@@ -62,7 +67,11 @@ impl Target {
     /// `EACCES` without the right to trace it.
     pub(super) fn working_folder(&self) -> Result<OwnedFd, Errno> {
         let path = format!("/proc/{}/cwd", self.thread.as_raw_pid());
-        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::open(
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     }
 }
 
@@ -75,7 +84,9 @@ pub(super) fn has_signal_to_handle(thread: u32) -> bool {
 
 fn signal_to_handle(status: &str) -> bool {
     let set = |name| {
-        field(status, name).and_then(|value| u64::from_str_radix(value, 16).ok()).unwrap_or(0)
+        field(status, name)
+            .and_then(|value| u64::from_str_radix(value, 16).ok())
+            .unwrap_or(0)
     };
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
 }
@@ -92,7 +103,10 @@ fn process_of(thread: Pid) -> Result<Pid, Errno> {
 /// A line of `/proc/PID/status`. The name of the program, which is its own to
 /// choose, has no line breaks there: the kernel escapes them.
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 #[cfg(test)]
@@ -114,7 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_thread_does_not_have_is_an_error() {
+        let target = Target::open(rustix::thread::gettid().as_raw_pid().cast_unsigned()).unwrap();
+        assert!(target.descriptor(0).is_ok());
+        assert_eq!(target.descriptor(-1).unwrap_err(), Errno::BADF);
+        assert_eq!(target.descriptor(987_654).unwrap_err(), Errno::BADF);
+        assert_eq!(target.memory(8, 16), Err(Errno::FAULT));
+        assert_eq!(target.memory(8, 0), Ok(vec![]));
+        assert_eq!(Target::open(0).unwrap_err(), Errno::SRCH);
+        assert_eq!(Target::open(u32::MAX).unwrap_err(), Errno::SRCH);
+    }
+
+    #[test]
     fn a_thread_has_its_process() {
-        assert_eq!(process_of(rustix::thread::gettid()), Ok(rustix::process::getpid()));
+        assert_eq!(
+            process_of(rustix::thread::gettid()),
+            Ok(rustix::process::getpid())
+        );
     }
 }
