@@ -12,12 +12,14 @@ as_root() {
 }
 
 # install_missing PROGRAM:PACKAGE…: installs the packages whose program isn't on
-# PATH, or, written with a /, isn't a file. All that's there costs nothing.
+# PATH, or, written with a /, isn't a file; with no program, those that dpkg
+# doesn't know as installed. What's there by any other way is left as it is.
 install_missing() {
     local entry program packages=()
     for entry; do
         program=${entry%%:*}
         case $program in
+            '') dpkg -s "${entry#*:}" > /dev/null 2>&1 || packages+=("${entry#*:}") ;;
             /*) [[ -e $program ]] || packages+=("${entry#*:}") ;;
             *) command -v "$program" > /dev/null || packages+=("${entry#*:}") ;;
         esac
@@ -36,8 +38,15 @@ target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$PWD/target}"; }
 
 # Runs lnk, from $lnk, and shows the command as a user would type it.
 show() {
+    local word
     printf '$'
-    printf ' %q' "$@"
+    for word; do
+        if [[ $word =~ ^[A-Za-z0-9_./-]+$ ]]; then
+            printf ' %s' "$word"
+        else
+            printf " '%s'" "$word"
+        fi
+    done
     printf '\n'
     "$lnk" "${@:2}"
 }

@@ -20,20 +20,13 @@ const UNSAFE: &str = "lnk-sys";
 #[test]
 fn crates_depend_on_each_other_only_along_the_arrows() {
     let metadata = metadata();
-    let mut crates: Vec<_> = metadata
-        .workspace_packages()
-        .into_iter()
-        .map(|p| &*p.name)
-        .collect();
+    let mut crates: Vec<_> = metadata.workspace_packages().into_iter().map(|p| &*p.name).collect();
     crates.sort_unstable();
     let known: Vec<_> = ARROWS.iter().map(|(name, _)| *name).collect();
     assert_eq!(crates, known, "the arrows name each crate");
 
     for package in metadata.workspace_packages() {
-        let (_, allowed) = ARROWS
-            .iter()
-            .find(|(name, _)| *name == *package.name)
-            .expect("known");
+        let (_, allowed) = ARROWS.iter().find(|(name, _)| *name == *package.name).expect("known");
         for (dependency, kind) in within_the_workspace(package, &known) {
             // What only tests need may also be the kit.
             let by_a_test = kind == DependencyKind::Development && dependency == "testkit";
@@ -51,28 +44,17 @@ fn only_one_crate_may_have_unsafe_code() {
     let metadata = metadata();
     let root = metadata.workspace_root.join("Cargo.toml");
     let root = fs::read_to_string(root).expect("the workspace has a manifest");
-    assert!(
-        root.contains("\nunsafe_code = \"forbid\"\n"),
-        "the workspace forbids unsafe code"
-    );
+    assert!(root.contains("\nunsafe_code = \"forbid\"\n"), "the workspace forbids unsafe code");
 
     for package in metadata.workspace_packages() {
         let manifest = fs::read_to_string(&package.manifest_path).expect("a crate has a manifest");
         let forbidden = manifest.contains("\n[lints]\nworkspace = true\n");
-        assert_eq!(
-            forbidden,
-            *package.name != UNSAFE,
-            "lints of {}",
-            package.name
-        );
+        assert_eq!(forbidden, *package.name != UNSAFE, "lints of {}", package.name);
     }
 }
 
 fn metadata() -> Metadata {
-    MetadataCommand::new()
-        .no_deps()
-        .exec()
-        .expect("cargo reads the workspace")
+    MetadataCommand::new().no_deps().exec().expect("cargo reads the workspace")
 }
 
 fn within_the_workspace<'a>(
@@ -80,7 +62,5 @@ fn within_the_workspace<'a>(
     crates: &[&str],
 ) -> impl Iterator<Item = (&'a str, DependencyKind)> {
     let dependencies = package.dependencies.iter();
-    dependencies
-        .map(|d| (&*d.name, d.kind))
-        .filter(|(name, _)| crates.contains(name))
+    dependencies.map(|d| (&*d.name, d.kind)).filter(|(name, _)| crates.contains(name))
 }

@@ -68,14 +68,7 @@ fn pages() -> Vec<PathBuf> {
 
 fn read_blocks(page: &Path) -> Vec<Block> {
     let text = fs::read_to_string(page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
-    parse(
-        &page
-            .file_name()
-            .expect("a page is a file")
-            .display()
-            .to_string(),
-        &text,
-    )
+    parse(&page.file_name().expect("a page is a file").display().to_string(), &text)
 }
 
 fn parse(page: &str, text: &str) -> Vec<Block> {
@@ -87,9 +80,7 @@ fn parse(page: &str, text: &str) -> Vec<Block> {
         }
         let indent = line.len() - line.trim_start().len();
         let place = format!("{page}:{}", number + 1);
-        let body = lines
-            .by_ref()
-            .map(|(_, line)| line.get(indent..).unwrap_or(""));
+        let body = lines.by_ref().map(|(_, line)| line.get(indent..).unwrap_or(""));
         let examples = parse_examples(&place, body.take_while(|line| !line.starts_with("```")));
         blocks.push(Block { place, examples });
     }
@@ -107,9 +98,7 @@ fn parse_examples<'a>(place: &str, lines: impl Iterator<Item = &'a str>) -> Vec<
             });
             continue;
         }
-        let last = examples
-            .last_mut()
-            .unwrap_or_else(|| panic!("{place} begins with no command"));
+        let last = examples.last_mut().unwrap_or_else(|| panic!("{place} begins with no command"));
         match line.strip_prefix("> ") {
             Some(more) if last.output.is_empty() => {
                 last.command.push('\n');
@@ -126,9 +115,7 @@ fn parse_examples<'a>(place: &str, lines: impl Iterator<Item = &'a str>) -> Vec<
 }
 
 fn expected_status(command: &str) -> i32 {
-    let status = command
-        .rsplit_once("# exit ")
-        .map(|(_, status)| status.trim());
+    let status = command.rsplit_once("# exit ").map(|(_, status)| status.trim());
     status.and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
@@ -170,9 +157,7 @@ fn matches(shown: &str, text: &str) -> bool {
         return shown.trim_end() == text;
     };
     let (middle, last) = others.rsplit_once("...").unwrap_or(("", others));
-    let between = text
-        .strip_prefix(first)
-        .and_then(|rest| rest.strip_suffix(last));
+    let between = text.strip_prefix(first).and_then(|rest| rest.strip_suffix(last));
     let Some(mut rest) = between else {
         return false;
     };
@@ -195,17 +180,8 @@ fn blocks_are_read_as_written() {
         status,
         output: output.into(),
     };
-    let examples = vec![
-        example("cat a # exit 3", 3, "x\n"),
-        example("for a; do\nb\ndone", 0, ""),
-    ];
-    assert_eq!(
-        parse("p.md", page),
-        [Block {
-            place: "p.md:2".into(),
-            examples
-        }]
-    );
+    let examples = vec![example("cat a # exit 3", 3, "x\n"), example("for a; do\nb\ndone", 0, "")];
+    assert_eq!(parse("p.md", page), [Block { place: "p.md:2".into(), examples }]);
 }
 
 #[test]
@@ -220,13 +196,9 @@ fn dots_stand_for_any_text_and_nothing_else_does() {
     ] {
         assert!(matches(shown, text), "{shown:?} is {text:?}");
     }
-    for (shown, text) in [
-        ("a", "ab"),
-        ("", "a"),
-        ("a...c", "b c"),
-        ("a...c", "a b"),
-        ("b...b", "b"),
-    ] {
+    for (shown, text) in
+        [("a", "ab"), ("", "a"), ("a...c", "b c"), ("a...c", "a b"), ("b...b", "b")]
+    {
         assert!(!matches(shown, text), "{shown:?} is not {text:?}");
     }
 }

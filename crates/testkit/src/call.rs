@@ -46,15 +46,7 @@ impl Call {
         vars: Vec<(OsString, OsString)>,
     ) -> Call {
         let (stdin, deadline, fences) = (Input::Nothing, DEADLINE, Fences::default());
-        Call {
-            argv,
-            user,
-            cwd,
-            vars,
-            stdin,
-            deadline,
-            fences,
-        }
+        Call { argv, user, cwd, vars, stdin, deadline, fences }
     }
 
     /// Starts in this folder; a relative one is the project's.
@@ -98,9 +90,7 @@ impl Call {
     /// Runs where `path`, an existing file, has `by`'s content, in a mount
     /// namespace of its own.
     pub fn replaced(mut self, path: impl AsRef<Path>, by: impl AsRef<Path>) -> Call {
-        self.fences
-            .replaced
-            .push((path.as_ref().to_owned(), by.as_ref().to_owned()));
+        self.fences.replaced.push((path.as_ref().to_owned(), by.as_ref().to_owned()));
         self
     }
 
@@ -190,39 +180,22 @@ impl Call {
     /// Builds the command, the words of `before` first, lets `set` lay its
     /// standard streams, and starts it.
     fn start(self, before: &[OsString], set: impl FnOnce(&mut Command, Input)) -> Child {
-        let Call {
-            argv,
-            user,
-            cwd,
-            vars,
-            stdin,
-            fences,
-            ..
-        } = self;
+        let Call { argv, user, cwd, vars, stdin, fences, .. } = self;
         let (wrapped, switches_user) = fences.wrap(argv, &user);
         let words: Vec<&OsString> = before.iter().chain(&wrapped).collect();
         let mut command = Command::new(words[0]);
-        command
-            .args(&words[1..])
-            .current_dir(cwd)
-            .env_clear()
-            .envs(vars);
+        command.args(&words[1..]).current_dir(cwd).env_clear().envs(vars);
         if !switches_user && user != User::current() {
             // From root, std drops the supplementary groups with this too.
             command.uid(user.uid).gid(user.gid);
         }
         set(&mut command, stdin);
-        command
-            .spawn()
-            .unwrap_or_else(|e| panic!("start {}: {e}", words[0].display()))
+        command.spawn().unwrap_or_else(|e| panic!("start {}: {e}", words[0].display()))
     }
 
     fn shown(&self) -> String {
-        let words: Vec<String> = self
-            .argv
-            .iter()
-            .map(|word| format!("{}", word.display()))
-            .collect();
+        let words: Vec<String> =
+            self.argv.iter().map(|word| format!("{}", word.display())).collect();
         words.join(" ")
     }
 }
@@ -353,9 +326,7 @@ pub(crate) fn wait_readable(fds: &mut [(PollFd<'_>, &mut bool)], left: Duration)
 /// Appends what a readable pipe has; at its end, drops it.
 fn take(pipe: &mut Option<impl Read>, bytes: &mut Vec<u8>) {
     let mut buffer = [0; 64 * 1024];
-    let read = pipe
-        .as_mut()
-        .map(|pipe| pipe.read(&mut buffer).expect("a pipe can be read"));
+    let read = pipe.as_mut().map(|pipe| pipe.read(&mut buffer).expect("a pipe can be read"));
     match read {
         Some(0) | None => *pipe = None,
         Some(read) => bytes.extend_from_slice(&buffer[..read]),
@@ -373,11 +344,7 @@ impl Process {
     pub(crate) fn new(child: Child) -> Process {
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
             .expect("a child that isn't reaped has a pidfd");
-        Process {
-            child,
-            pidfd,
-            status: None,
-        }
+        Process { child, pidfd, status: None }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -422,9 +389,7 @@ pub struct Run {
 impl Run {
     /// The exit status as a shell gives it: 128 + signal when killed by one.
     pub fn code(&self) -> i32 {
-        self.status
-            .code()
-            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
     /// Expects status 0.
@@ -472,10 +437,7 @@ impl Run {
     /// When it isn't there.
     #[track_caller]
     pub fn stdout_has(self, text: &str) -> Run {
-        assert!(
-            self.stdout.contains(text),
-            "expected on stdout {text:?}\n{self}"
-        );
+        assert!(self.stdout.contains(text), "expected on stdout {text:?}\n{self}");
         self
     }
 
@@ -496,10 +458,7 @@ impl Run {
     /// When it isn't there.
     #[track_caller]
     pub fn stderr_has(self, text: &str) -> Run {
-        assert!(
-            self.stderr.contains(text),
-            "expected on stderr {text:?}\n{self}"
-        );
+        assert!(self.stderr.contains(text), "expected on stderr {text:?}\n{self}");
         self
     }
 

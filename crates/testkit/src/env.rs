@@ -60,13 +60,7 @@ impl TestEnv {
         // tempfile's mode goes through the umask; a user must get through here.
         fs::set_permissions(root.path(), Permissions::from_mode(0o755)).expect("own folder");
         let home = root.path().join("home");
-        let env = TestEnv {
-            user: user.clone(),
-            mounts,
-            project: home.join("project"),
-            home,
-            root,
-        };
+        let env = TestEnv { user: user.clone(), mounts, project: home.join("project"), home, root };
         env.install(lnk);
         env.make_folder(&env.home);
         fs::set_permissions(&env.home, Permissions::from_mode(0o700)).expect("own folder");
@@ -203,11 +197,7 @@ impl TestEnv {
         // By another process: were the copy open for writing in this one, a
         // child forked meanwhile would hold it, and it couldn't be executed.
         let copied = Command::new("cp").arg("--").arg(lnk).arg(&to).status();
-        assert!(
-            copied.is_ok_and(|status| status.success()),
-            "copy {}",
-            lnk.display()
-        );
+        assert!(copied.is_ok_and(|status| status.success()), "copy {}", lnk.display());
         fs::set_permissions(&to, Permissions::from_mode(0o755)).expect("own file");
     }
 

@@ -41,10 +41,7 @@ impl Fences {
     /// Shell commands that change a private mount namespace.
     fn mounts(&self) -> Vec<Argv> {
         let bind = |(path, by): &(PathBuf, PathBuf)| {
-            script(
-                "mount --bind -- \"$1\" \"$2\" && shift 2 && exec \"$@\"",
-                [by, path],
-            )
+            script("mount --bind -- \"$1\" \"$2\" && shift 2 && exec \"$@\"", [by, path])
         };
         let mut mounts: Vec<Argv> = self.replaced.iter().map(bind).collect();
         mounts.extend(self.removed.iter().map(|path| script(REMOVE, [path])));
@@ -89,13 +86,7 @@ fn use_up_user_namespaces(user: &User, argv: Argv) -> Argv {
     if user.is_root() {
         return [unshare, script(limit, ["0"]), argv].concat();
     }
-    [
-        unshare,
-        script(limit, ["1"]),
-        in_user_namespace_as(user),
-        argv,
-    ]
-    .concat()
+    [unshare, script(limit, ["1"]), in_user_namespace_as(user), argv].concat()
 }
 
 fn in_user_namespace_as(user: &User) -> Argv {
@@ -124,11 +115,7 @@ os.execvp(argv[0], argv)
 
 fn deny(call: libc::c_long, errno: i32, argv: Argv) -> Argv {
     let (call, errno) = (call.to_string(), errno.to_string());
-    [
-        words(["/usr/bin/python3", "-Ic", DENY, &call, &errno]),
-        argv,
-    ]
-    .concat()
+    [words(["/usr/bin/python3", "-Ic", DENY, &call, &errno]), argv].concat()
 }
 
 /// A shell script that ends by executing the words after its own arguments.

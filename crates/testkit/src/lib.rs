@@ -29,7 +29,7 @@ pub use env::{Mounts, TestEnv};
 pub use terminal::Terminal;
 pub use user::User;
 
-/// [`each`] with the `lnk` binary that cargo built for this test. Works only in
+/// [`each()`] with the `lnk` binary that cargo built for this test. Works only in
 /// integration tests of the crate that has that binary.
 #[macro_export]
 macro_rules! each {
@@ -60,15 +60,10 @@ pub fn skip(reason: &str) {
     let Some(path) = std::env::var_os("LNK_SKIPS") else {
         return;
     };
-    let mut skips = File::options()
-        .append(true)
-        .create(true)
-        .open(&path)
-        .expect("LNK_SKIPS can be written");
+    let mut skips =
+        File::options().append(true).create(true).open(&path).expect("LNK_SKIPS can be written");
     // One write, so that tests running at once don't mix their lines.
-    skips
-        .write_all(format!("{reason}\n").as_bytes())
-        .expect("LNK_SKIPS can be written");
+    skips.write_all(format!("{reason}\n").as_bytes()).expect("LNK_SKIPS can be written");
 }
 
 /// [`skip`] for what a machine that speaks for the project must have: a fence,
@@ -77,10 +72,7 @@ pub fn skip(reason: &str) {
 /// # Panics
 /// With `LNK_CI=1`.
 pub fn missing(what: &str) {
-    assert!(
-        std::env::var_os("LNK_CI").is_none_or(|ci| ci != "1"),
-        "missing on CI: {what}"
-    );
+    assert!(std::env::var_os("LNK_CI").is_none_or(|ci| ci != "1"), "missing on CI: {what}");
     skip(what);
 }
 

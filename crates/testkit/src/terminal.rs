@@ -63,9 +63,7 @@ impl Terminal {
     /// # Panics
     /// When the program has gone.
     pub fn send(&mut self, keys: impl AsRef<[u8]>) -> &mut Terminal {
-        self.keyboard
-            .write_all(keys.as_ref())
-            .expect("the terminal takes keys");
+        self.keyboard.write_all(keys.as_ref()).expect("the terminal takes keys");
         self
     }
 
@@ -105,11 +103,7 @@ impl Terminal {
     pub fn wait_for(&mut self, wanted: impl Fn(&vt100::Screen) -> bool) -> &mut Terminal {
         let deadline = Instant::now() + self.deadline;
         while !wanted(self.parser.screen()) {
-            assert!(
-                !self.hung_up,
-                "the program ended first\n{}",
-                self.describe()
-            );
+            assert!(!self.hung_up, "the program ended first\n{}", self.describe());
             let read = self.read_some(deadline);
             assert!(read, "the screen never was as wanted\n{}", self.describe());
         }
@@ -126,11 +120,7 @@ impl Terminal {
     pub fn shows(&mut self, text: &str) -> &mut Terminal {
         let deadline = Instant::now() + self.deadline;
         while !self.screen().contains(text) {
-            assert!(
-                !self.hung_up,
-                "ended without showing {text:?}\n{}",
-                self.describe()
-            );
+            assert!(!self.hung_up, "ended without showing {text:?}\n{}", self.describe());
             let read = self.read_some(deadline);
             assert!(read, "never showed {text:?}\n{}", self.describe());
         }
@@ -152,9 +142,7 @@ impl Terminal {
         // What it wrote last is still in the terminal.
         while !self.hung_up && self.read_some(Instant::now()) {}
         let status = self.process.status.expect("the loop ends with a status");
-        status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
     }
 
     /// Waits for output or the end and takes it; whether there was any in time.
@@ -200,10 +188,5 @@ fn open_other_side(ours: &OwnedFd, uid: u32) -> OwnedFd {
 }
 
 fn size(rows: u16, cols: u16) -> Winsize {
-    Winsize {
-        ws_row: rows,
-        ws_col: cols,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
+    Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 }
 }

@@ -40,11 +40,7 @@ impl User {
     pub fn current() -> User {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
-        User::find(|user| user.uid == uid).unwrap_or(User {
-            name: uid.to_string(),
-            uid,
-            gid,
-        })
+        User::find(|user| user.uid == uid).unwrap_or(User { name: uid.to_string(), uid, gid })
     }
 
     /// Whether this is uid 0.

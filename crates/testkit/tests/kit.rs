@@ -38,10 +38,7 @@ fn the_home_is_the_users_and_gone_afterwards() {
         assert_eq!((home.uid(), home.mode() & 0o777), (user.uid, 0o700));
         let file = env.write("a/b", "x");
         assert_eq!(fs::metadata(&file).expect("just written").uid(), user.uid);
-        env.sh("touch a/c && pwd")
-            .run()
-            .ok()
-            .prints(&format!("{}\n", env.project().display()));
+        env.sh("touch a/c && pwd").run().ok().prints(&format!("{}\n", env.project().display()));
         homes.push(env.home().to_owned());
     }
     assert!(homes.iter().all(|home| !home.exists()));
@@ -51,21 +48,14 @@ fn the_home_is_the_users_and_gone_afterwards() {
 fn lnk_is_on_path_and_runs() {
     each(|env| {
         env.lnk(["x"]).run().ok();
-        env.sh("command -v lnk")
-            .run()
-            .ok()
-            .prints(&format!("{}\n", env.lnk_path().display()));
+        env.sh("command -v lnk").run().ok().prints(&format!("{}\n", env.lnk_path().display()));
     });
 }
 
 #[test]
 fn a_wrong_expectation_fails() {
     let env = TestEnv::new(PROGRAM.as_ref(), &User::current(), testkit::Mounts::Bwrap);
-    let run = env
-        .sh("echo out; echo err >&2; exit 3")
-        .run()
-        .fails_with(3)
-        .fails();
+    let run = env.sh("echo out; echo err >&2; exit 3").run().fails_with(3).fails();
     let panics = |f: &dyn Fn()| catch_unwind(AssertUnwindSafe(f)).is_err();
     assert!(panics(&|| drop(run.clone().ok())));
     assert!(panics(&|| drop(run.clone().prints("out"))));
@@ -88,20 +78,14 @@ fn a_program_that_hangs_is_ended_at_its_deadline() {
 fn standard_input_is_empty_or_what_the_test_gives() {
     each(|env| {
         env.program("cat", [""; 0]).run().ok().prints("");
-        env.program("cat", [""; 0])
-            .stdin("some\n")
-            .run()
-            .ok()
-            .prints("some\n");
+        env.program("cat", [""; 0]).stdin("some\n").run().ok().prints("some\n");
     });
 }
 
 #[test]
 fn output_and_death_of_a_running_program_are_awaited() {
     each(|env| {
-        let mut running = env
-            .program("sh", ["-c", "echo ready; exec sleep 600"])
-            .spawn();
+        let mut running = env.program("sh", ["-c", "echo ready; exec sleep 600"]).spawn();
         running.wait_for_stdout("ready");
         running.signal(rustix::process::Signal::TERM);
         running.wait().fails_with(143).prints("ready\n");
@@ -120,10 +104,10 @@ fn git_commits_as_the_test_person() {
 /// Says when it may be stopped and when it goes on. A shell's loop would do, had
 /// it no vfork(2): a child stopped there keeps its parent from being stopped.
 const JOB: &str = "\
-import signal
+import os, signal
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-signal.signal(signal.SIGCONT, lambda *_: print('back', flush=True))
-print('ready', flush=True)
+signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'back\\n'))
+os.write(1, b'ready\\n')
 while True:
     signal.pause()
 ";
@@ -135,11 +119,7 @@ fn a_terminal_has_job_control_and_sizes() {
         let bash = env.program("bash", ["--norc", "-i"]).env("PS1", "> ");
         let mut terminal = bash.terminal(24, 80);
         terminal.line("stty size").shows("24 80");
-        terminal
-            .line("python3 job")
-            .shows("ready")
-            .send("\x1a")
-            .shows("Stopped");
+        terminal.line("python3 job").shows("ready").send("\x1a").shows("Stopped");
         terminal
             .line("fg")
             .shows("back")
@@ -147,11 +127,7 @@ fn a_terminal_has_job_control_and_sizes() {
             .shows("^C\n> ")
             .line("echo was $?")
             .shows("was 130");
-        terminal
-            .resize(10, 40)
-            .line("stty size")
-            .shows("10 40")
-            .line("exit 7");
+        terminal.resize(10, 40).line("stty size").shows("10 40").line("exit 7");
         assert_eq!(terminal.wait_exit(), 7);
         assert!(!terminal.screen().contains("no job control"));
     });
@@ -195,11 +171,7 @@ fn a_file_is_removed_for_one_program_only() {
     each(|env| {
         let there = "test -e /usr/bin/env && echo there || echo gone; id -u";
         let uid = env.user.uid;
-        env.sh(there)
-            .removed("/usr/bin/env")
-            .run()
-            .ok()
-            .prints(&format!("gone\n{uid}\n"));
+        env.sh(there).removed("/usr/bin/env").run().ok().prints(&format!("gone\n{uid}\n"));
         env.sh(there).run().ok().prints(&format!("there\n{uid}\n"));
     });
 }
@@ -209,11 +181,7 @@ fn user_namespaces_are_used_up_for_one_program_only() {
     each(|env| {
         let make = "unshare --user true && echo made; id -u";
         let uid = env.user.uid;
-        env.sh(make)
-            .no_user_namespaces()
-            .run()
-            .ok()
-            .prints(&format!("{uid}\n"));
+        env.sh(make).no_user_namespaces().run().ok().prints(&format!("{uid}\n"));
         env.sh(make).run().ok().prints(&format!("made\n{uid}\n"));
     });
 }
@@ -239,9 +207,7 @@ fn fences_go_together() {
             .no_user_namespaces()
             .denied(libc::SYS_mkdir, libc::EXDEV)
             .run();
-        run.ok()
-            .prints(&format!("fake\n{}\n", env.user.uid))
-            .stderr_has("cross-device");
+        run.ok().prints(&format!("fake\n{}\n", env.user.uid)).stderr_has("cross-device");
     });
 }
 
@@ -249,12 +215,5 @@ fn fences_go_together() {
 fn a_program_of_the_users_has_mode_0755() {
     let env = TestEnv::new(PROGRAM.as_ref(), &User::current(), testkit::Mounts::Joiner);
     let program = env.write_program("run", "#!/bin/sh\n");
-    assert_eq!(
-        fs::metadata(program)
-            .expect("just written")
-            .permissions()
-            .mode()
-            & 0o777,
-        0o755
-    );
+    assert_eq!(fs::metadata(program).expect("just written").permissions().mode() & 0o777, 0o755);
 }
