@@ -41,7 +41,8 @@ impl Accounts {
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
         let known: Vec<Account> = accounts(&passwd).collect();
         let own = known.iter().find(|account| account.uid == uid).cloned();
-        let own = own.or_else(|| accounts(&getent("passwd", uid)).find(|account| account.uid == uid));
+        let own =
+            own.or_else(|| accounts(&getent("passwd", uid)).find(|account| account.uid == uid));
         let own = own.unwrap_or_else(|| Account {
             name: uid.to_string().into(),
             uid,
@@ -50,7 +51,12 @@ impl Accounts {
         });
         let mut homes = vec![own.home.clone()];
         if uid == 0 {
-            homes.extend(known.iter().filter(|account| is_person(account.uid)).map(|account| account.home.clone()));
+            homes.extend(
+                known
+                    .iter()
+                    .filter(|account| is_person(account.uid))
+                    .map(|account| account.home.clone()),
+            );
         }
         homes.retain(|home| home.is_absolute() && home.as_os_str() != "/");
         homes.sort();
@@ -97,7 +103,12 @@ fn number(field: &[u8]) -> Option<u32> {
 /// What the system's own lookup prints, empty if it knows nothing.
 fn getent(database: &str, id: u32) -> Vec<u8> {
     let mut command = Command::new(GETENT);
-    command.env_clear().arg(database).arg(id.to_string()).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .env_clear()
+        .arg(database)
+        .arg(id.to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     command.output().map(|output| output.stdout).unwrap_or_default()
 }
 

@@ -11,7 +11,12 @@ const KEPT: [&str; 6] = ["PATH", "TERM", "COLORTERM", "TZ", "LANG", "LANGUAGE"];
 /// Variables that name certificates: they cross only where the file they name
 /// can be read inside.
 const CERTIFICATES: [&str; 6] = [
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
 ];
 /// Where programs are looked for when the caller has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -23,7 +28,12 @@ pub type Environment = Vec<(OsString, OsString)>;
 /// and who the caller is. Nothing else of the caller's crosses.
 /// `readable_inside` tells whether a path can be read in the sandbox.
 #[must_use]
-pub fn inside(caller: &Caller, accounts: &Accounts, home: &Path, readable_inside: impl Fn(&Path) -> bool) -> Environment {
+pub fn inside(
+    caller: &Caller,
+    accounts: &Accounts,
+    home: &Path,
+    readable_inside: impl Fn(&Path) -> bool,
+) -> Environment {
     let mut env: Environment = Vec::new();
     let kept = caller.env.iter().filter(|(name, _)| is_kept(name));
     for (name, value) in kept {

@@ -27,11 +27,7 @@ const MAX_FILES: usize = 100;
 /// commit then asks for a name, as git does.
 #[must_use]
 pub fn git_identity(files: &[PathBuf], home: &Path) -> Option<Vec<u8>> {
-    let mut reader = Reader {
-        home,
-        identity: Identity::default(),
-        files_left: MAX_FILES,
-    };
+    let mut reader = Reader { home, identity: Identity::default(), files_left: MAX_FILES };
     for file in files {
         reader.read(file, 0);
     }
@@ -103,10 +99,7 @@ fn read_config(file: &Path) -> Option<Config> {
         return None;
     }
     let mut bytes = Vec::new();
-    File::from(fd)
-        .take(MAX_LEN as u64 + 1)
-        .read_to_end(&mut bytes)
-        .ok()?;
+    File::from(fd).take(MAX_LEN as u64 + 1).read_to_end(&mut bytes).ok()?;
     Config::parse(&bytes).ok()
 }
 
@@ -132,27 +125,14 @@ mod tests {
     fn name_and_address_come_through_and_nothing_else() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
-        fs::write(
-            at("system"),
-            "[user]\nname=System\nemail=s@x\n[core]\nfsmonitor=/evil\n",
-        )
-        .unwrap();
-        fs::write(
-            at("global"),
-            "[user]\nname=\"A \\\"B\\\" #c;\\t\\\\\"\n[include]path=~/more\n",
-        )
-        .unwrap();
-        fs::write(
-            at("more"),
-            "[include]\npath = deep/er\n[include]\npath = missing",
-        )
-        .unwrap();
+        fs::write(at("system"), "[user]\nname=System\nemail=s@x\n[core]\nfsmonitor=/evil\n")
+            .unwrap();
+        fs::write(at("global"), "[user]\nname=\"A \\\"B\\\" #c;\\t\\\\\"\n[include]path=~/more\n")
+            .unwrap();
+        fs::write(at("more"), "[include]\npath = deep/er\n[include]\npath = missing").unwrap();
         fs::create_dir(at("deep")).unwrap();
-        fs::write(
-            at("deep/er"),
-            b"[user]email=\xe9@x\n[includeIf \"gitdir:/\"]path=../never",
-        )
-        .unwrap();
+        fs::write(at("deep/er"), b"[user]email=\xe9@x\n[includeIf \"gitdir:/\"]path=../never")
+            .unwrap();
         fs::write(at("never"), "[user]name=Never").unwrap();
         let text = git_identity(&[at("system"), at("global")], home.path()).unwrap();
         assert_eq!(as_git_reads(&text, "user.name"), b"A \"B\" #c;\t\\");
@@ -180,13 +160,7 @@ mod tests {
         fs::write(at("loop"), "[include]path=loop\npath=loop\n[core]pager=x").unwrap();
         fs::write(at("broken"), "[user]\nname=x\n!").unwrap();
         rustix::fs::mkfifoat(CWD, at("pipe"), Mode::RUSR).unwrap();
-        let files = [
-            at("loop"),
-            at("broken"),
-            at("pipe"),
-            at("none"),
-            home.path().to_owned(),
-        ];
+        let files = [at("loop"), at("broken"), at("pipe"), at("none"), home.path().to_owned()];
         assert_eq!(git_identity(&files, home.path()), None);
     }
 }

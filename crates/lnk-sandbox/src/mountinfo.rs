@@ -38,7 +38,11 @@ impl Mounts {
         let inside = home.root.join(below);
         for mount in self.0.iter().filter(|mount| mount.device == home.device) {
             if let Ok(rest) = inside.strip_prefix(&mount.root) {
-                let name = if rest.as_os_str().is_empty() { mount.point.clone() } else { mount.point.join(rest) };
+                let name = if rest.as_os_str().is_empty() {
+                    mount.point.clone()
+                } else {
+                    mount.point.join(rest)
+                };
                 if !names.contains(&name) {
                     names.push(name);
                 }
@@ -53,7 +57,11 @@ impl Mounts {
     pub fn kernel_windows_below(&self, real: &Path) -> Vec<PathBuf> {
         self.0
             .iter()
-            .filter(|mount| mount.point.starts_with(real) && mount.point != real && is_kernel_window(&mount.kind))
+            .filter(|mount| {
+                mount.point.starts_with(real)
+                    && mount.point != real
+                    && is_kernel_window(&mount.kind)
+            })
             .map(|mount| mount.point.clone())
             .collect()
     }
@@ -74,9 +82,26 @@ impl Mounts {
 fn is_kernel_window(kind: &str) -> bool {
     matches!(
         kind,
-        "proc" | "sysfs" | "devtmpfs" | "devpts" | "cgroup" | "cgroup2" | "securityfs" | "debugfs"
-            | "tracefs" | "bpf" | "configfs" | "efivarfs" | "pstore" | "mqueue" | "fusectl"
-            | "binfmt_misc" | "rpc_pipefs" | "selinuxfs" | "nsfs" | "functionfs"
+        "proc"
+            | "sysfs"
+            | "devtmpfs"
+            | "devpts"
+            | "cgroup"
+            | "cgroup2"
+            | "securityfs"
+            | "debugfs"
+            | "tracefs"
+            | "bpf"
+            | "configfs"
+            | "efivarfs"
+            | "pstore"
+            | "mqueue"
+            | "fusectl"
+            | "binfmt_misc"
+            | "rpc_pipefs"
+            | "selinuxfs"
+            | "nsfs"
+            | "functionfs"
     )
 }
 
@@ -95,10 +120,12 @@ fn unescaped(field: &[u8]) -> PathBuf {
     let mut rest = field;
     while let Some((byte, after)) = rest.split_first() {
         rest = after;
-        let octal = after.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        let octal =
+            after.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
         match (byte, octal) {
             (b'\\', Some(digits)) => {
-                let value = digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
+                let value =
+                    digits.iter().fold(0u32, |value, digit| value * 8 + u32::from(digit - b'0'));
                 bytes.push(value as u8);
                 rest = &after[3..];
             }

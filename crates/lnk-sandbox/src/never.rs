@@ -19,18 +19,70 @@ const AGENTS: &str = "Link/Agents";
 const KERNEL_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// System folders that no grant lets a program write.
 const SYSTEM_FOLDERS: [&str; 12] = [
-    "/etc", "/usr", "/opt", "/boot", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix", "/var/spool/cron", "/efi",
+    "/etc",
+    "/usr",
+    "/opt",
+    "/boot",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/nix",
+    "/var/spool/cron",
+    "/efi",
 ];
 /// Files and folders in a home that run by themselves, at login or with the
 /// next ssh, git or desktop session.
 const STARTUP: [&str; 48] = [
-    ".profile", ".bash_profile", ".bash_login", ".bash_logout", ".bashrc", ".bash_aliases", ".zshrc",
-    ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zsh", ".oh-my-zsh", ".kshrc", ".mkshrc", ".cshrc",
-    ".tcshrc", ".login", ".logout", ".inputrc", ".pam_environment", ".environment", ".xprofile",
-    ".xinitrc", ".xsession", ".xsessionrc", ".xserverrc", ".Xresources", ".Xdefaults", ".dmrc",
-    ".ssh", ".gnupg", ".gitconfig", ".git-templates", ".forward", ".procmailrc", ".rhosts", ".shosts",
-    ".config/autostart", ".config/systemd", ".config/environment.d", ".config/git", ".config/fish",
-    ".config/plasma-workspace", ".local/bin", "bin", "Library", ".xmonad",
+    ".profile",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bashrc",
+    ".bash_aliases",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".zlogout",
+    ".zsh",
+    ".oh-my-zsh",
+    ".kshrc",
+    ".mkshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".logout",
+    ".inputrc",
+    ".pam_environment",
+    ".environment",
+    ".xprofile",
+    ".xinitrc",
+    ".xsession",
+    ".xsessionrc",
+    ".xserverrc",
+    ".Xresources",
+    ".Xdefaults",
+    ".dmrc",
+    ".ssh",
+    ".gnupg",
+    ".gitconfig",
+    ".git-templates",
+    ".forward",
+    ".procmailrc",
+    ".rhosts",
+    ".shosts",
+    ".config/autostart",
+    ".config/systemd",
+    ".config/environment.d",
+    ".config/git",
+    ".config/fish",
+    ".config/plasma-workspace",
+    ".local/bin",
+    "bin",
+    "Library",
+    ".xmonad",
 ];
 /// Dot folders in a home that hold nothing but caches of packages.
 const CACHES: [&str; 6] = [".cache", ".npm", ".cargo/registry", ".m2", ".gradle", ".ivy2"];
@@ -54,23 +106,35 @@ impl Never {
     /// Gathers them for a caller. `home` is the caller's `$HOME`. Without
     /// `writes` only what matters to reading is looked up.
     #[must_use]
-    pub fn of(caller: &Caller, accounts: &Accounts, home: Option<&Path>, mounts: &Mounts, writes: bool) -> Self {
+    pub fn of(
+        caller: &Caller,
+        accounts: &Accounts,
+        home: Option<&Path>,
+        mounts: &Mounts,
+        writes: bool,
+    ) -> Self {
         let homes = accounts.homes.iter().map(PathBuf::as_path).chain(home);
         let homes = distinct(homes.map(real_or_written));
         let everywhere = |name: &str| {
             let real = homes.iter().map(|home| real_below_or_written(home, Path::new(name)));
             distinct(real.flat_map(|real| mounts.names_of(&real)))
         };
-        let mut never = Never { settings: everywhere(SETTINGS), agents: everywhere(AGENTS), ..Never::default() };
+        let mut never = Never {
+            settings: everywhere(SETTINGS),
+            agents: everywhere(AGENTS),
+            ..Never::default()
+        };
         if writes {
             let names = || STARTUP.iter().map(Path::new);
-            let real = homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
+            let real =
+                homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
             never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
             never.startup = distinct(real.chain(written));
             never.config = everywhere(".config");
             let path = caller.var("PATH").unwrap_or_default();
-            let programs = std::env::split_paths(path).map(|folder| real_or_written(&caller.cwd.join(folder)));
+            let programs =
+                std::env::split_paths(path).map(|folder| real_or_written(&caller.cwd.join(folder)));
             never.programs = distinct(programs);
             never.lnk = caller.own_binary.parent().map(real_or_written);
         }
@@ -89,12 +153,17 @@ impl Never {
     /// [`Error::Refused`] with the reason.
     pub fn judge(&self, flag: &str, held: &Held, mounts: &Mounts) -> Result<()> {
         let reason = self.reason_never(held, mounts);
-        let reason = reason.or_else(|| if flag == "--write" { self.reason_not_to_write(held) } else { None });
+        let reason = reason
+            .or_else(|| if flag == "--write" { self.reason_not_to_write(held) } else { None });
         match reason {
             None => Ok(()),
             Some(reason) => {
                 let typed = shown::word(&held.typed);
-                let real = if held.typed == held.real { String::new() } else { format!(" ({})", shown::word(&held.real)) };
+                let real = if held.typed == held.real {
+                    String::new()
+                } else {
+                    format!(" ({})", shown::word(&held.real))
+                };
                 Err(Error::Refused(format!("{flag} {typed}{real}: {reason}")))
             }
         }
@@ -120,8 +189,13 @@ impl Never {
         match held.file_type() {
             FileType::Socket => Some("a socket of this machine is never opened".into()),
             FileType::Directory => None,
-            FileType::RegularFile if held.stat.st_nlink > 1 && self.is_settings_file(held.identity()) => {
-                Some("it is another name of a file in Link's settings, which are never opened".into())
+            FileType::RegularFile
+                if held.stat.st_nlink > 1 && self.is_settings_file(held.identity()) =>
+            {
+                Some(
+                    "it is another name of a file in Link's settings, which are never opened"
+                        .into(),
+                )
             }
             FileType::RegularFile => None,
             _ => Some("only a folder or a plain file can be opened".into()),
@@ -132,7 +206,9 @@ impl Never {
         let real = held.real.as_path();
         let overlaps = |path: &Path| real.starts_with(path) || path.starts_with(real);
         if self.homes.iter().any(|home| home.starts_with(real)) {
-            return Some("it is a home folder, or holds one; name the project's folder in it".into());
+            return Some(
+                "it is a home folder, or holds one; name the project's folder in it".into(),
+            );
         }
         if let Some(file) = self.startup.iter().find(|path| overlaps(path)) {
             return Some(format!(
@@ -141,7 +217,10 @@ impl Never {
             ));
         }
         if self.config.iter().any(|config| config.starts_with(real)) {
-            return Some("it holds what starts with your session; name the program's own folder in it".into());
+            return Some(
+                "it holds what starts with your session; name the program's own folder in it"
+                    .into(),
+            );
         }
         if self.lnk.as_ref().is_some_and(|folder| folder.starts_with(real)) {
             return Some("it holds lnk itself, so nothing may write it".into());

@@ -40,12 +40,15 @@ fn outside(program: &OsStr, caller: &Caller) -> Option<PathBuf> {
         return path.is_file().then_some(path);
     }
     let path = caller.var("PATH").unwrap_or_default();
-    std::env::split_paths(path).map(|folder| caller.cwd.join(folder).join(program)).find(|path| is_program(path))
+    std::env::split_paths(path)
+        .map(|folder| caller.cwd.join(folder).join(program))
+        .find(|path| is_program(path))
 }
 
 fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(path)
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -62,13 +65,15 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
     for place in places {
         if !plan.shows(&place) {
             let folder = folder_to_open(&place, caller);
-            if !folders.iter().any(|opened| place.starts_with(opened)) && !folders.contains(&folder) {
+            if !folders.iter().any(|opened| place.starts_with(opened)) && !folders.contains(&folder)
+            {
                 folders.push(folder);
             }
         }
     }
     if !folders.is_empty() {
-        let flags: Vec<String> = folders.iter().map(|folder| format!("--read {}", tilde(folder, caller))).collect();
+        let flags: Vec<String> =
+            folders.iter().map(|folder| format!("--read {}", tilde(folder, caller))).collect();
         let place = tilde(&folder_to_open(&real_path, caller), caller);
         return format!("{name} is in {place}: add {}", flags.join(" "));
     }
@@ -76,7 +81,10 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
         Some(interpreter) if !plan.shows(&real(&interpreter)) => {
             let folder = tilde(&folder_to_open(&real(&interpreter), caller), caller);
             if interpreter.exists() {
-                format!("{name} starts with {}, which is in {folder}: add --read {folder}", shown::word(&interpreter))
+                format!(
+                    "{name} starts with {}, which is in {folder}: add --read {folder}",
+                    shown::word(&interpreter)
+                )
             } else {
                 format!("{name} starts with {}, which doesn't exist", shown::word(&interpreter))
             }
@@ -108,14 +116,18 @@ fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
         let shared = [".local", ".config", ".cache"];
         if let Some(first) = first.filter(|first| {
             let name = first.file_name().unwrap_or_default();
-            first != program && name.as_bytes().starts_with(b".") && !shared.iter().any(|shared| name == *shared)
+            first != program
+                && name.as_bytes().starts_with(b".")
+                && !shared.iter().any(|shared| name == *shared)
         }) {
             return first;
         }
         return own.to_path_buf();
     }
     match own.file_name() {
-        Some(name) if name == "bin" => own.parent().filter(|parent| parent.parent().is_some()).unwrap_or(own).to_path_buf(),
+        Some(name) if name == "bin" => {
+            own.parent().filter(|parent| parent.parent().is_some()).unwrap_or(own).to_path_buf()
+        }
         _ => own.to_path_buf(),
     }
 }

@@ -80,7 +80,9 @@ pub fn walk_below(folder: &Path, path: &Path) -> io::Result<Walk> {
                 if walked.links.len() == MAX_LINKS {
                     return Err(io::Error::from_raw_os_error(libc::ELOOP));
                 }
-                let to = PathBuf::from(OsStr::from_bytes(fs::readlink(&walked.real, Vec::new())?.to_bytes()));
+                let to = PathBuf::from(OsStr::from_bytes(
+                    fs::readlink(&walked.real, Vec::new())?.to_bytes(),
+                ));
                 walked.links.push(Link { at: walked.real.clone(), to: to.clone() });
                 if to.is_absolute() {
                     walked.real = PathBuf::from("/");
@@ -143,10 +145,9 @@ impl Held {
     /// [`Error::Refused`] naming the flag and the path when there is no such
     /// file, or it can't be reached.
     pub fn open(flag: &str, typed: &Path, home: Option<&Path>, cwd: &Path) -> Result<Held> {
-        let absolute = expand(flag, typed, home)?.map_or_else(|| cwd.join(typed), |expanded| expanded);
-        let refused = |why: &str| {
-            Error::Refused(format!("{flag} {}: {why}", shown::word(typed)))
-        };
+        let absolute =
+            expand(flag, typed, home)?.map_or_else(|| cwd.join(typed), |expanded| expanded);
+        let refused = |why: &str| Error::Refused(format!("{flag} {}: {why}", shown::word(typed)));
         let walked = walk(&absolute).map_err(|error| refused(&crate::error::reason(&error)))?;
         if !walked.exists {
             return Err(refused("no such file or folder; make it first, or name one that exists"));
@@ -171,7 +172,8 @@ impl Held {
     /// Whether the mount it is on can't be written.
     #[must_use]
     pub fn on_read_only_mount(&self) -> bool {
-        fs::fstatvfs(self.fd.as_fd()).is_ok_and(|fs| fs.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
+        fs::fstatvfs(self.fd.as_fd())
+            .is_ok_and(|fs| fs.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
     }
 }
 
@@ -229,7 +231,8 @@ mod tests {
         let base = std::fs::canonicalize(folder.path()).unwrap();
         std::fs::create_dir(base.join("~Top")).unwrap();
         std::fs::create_dir(base.join("home")).unwrap();
-        let open = |typed: &str| Held::open("--read", Path::new(typed), Some(&base.join("home")), &base);
+        let open =
+            |typed: &str| Held::open("--read", Path::new(typed), Some(&base.join("home")), &base);
         assert_eq!(open("~").unwrap().real, base.join("home"));
         assert_eq!(open("~Top").unwrap().real, base.join("~Top"));
         assert!(open("~/none").unwrap_err().to_string().contains("no such file"));

@@ -5,9 +5,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
-use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
@@ -207,7 +207,9 @@ impl Plan {
     #[must_use]
     pub fn generated(&self, path: &Path) -> Option<(&[u8], u32)> {
         self.mounts.iter().find_map(|mount| match mount {
-            Mount::File { target, content, mode } if target == path => Some((content.as_slice(), *mode)),
+            Mount::File { target, content, mode } if target == path => {
+                Some((content.as_slice(), *mode))
+            }
             _ => None,
         })
     }
@@ -215,7 +217,8 @@ impl Plan {
 
 fn own_binary(caller: &Caller) -> Result<(PathBuf, Identity)> {
     let path = crate::paths::real_or_written(&caller.own_binary);
-    let stat = rustix::fs::stat(&path).map_err(crate::error::failed(format!("lnk itself, {}", shown::word(&path))))?;
+    let stat = rustix::fs::stat(&path)
+        .map_err(crate::error::failed(format!("lnk itself, {}", shown::word(&path))))?;
     Ok((path, Identity::from(&stat)))
 }
 
@@ -243,9 +246,14 @@ impl Layout {
                 self.entry(entry);
             }
             for (name, content) in system::generated_etc(&policy.accounts, &policy.home) {
-                self.mounts.push(Mount::File { target: Path::new("/etc").join(name), content, mode: 0o644 });
+                self.mounts.push(Mount::File {
+                    target: Path::new("/etc").join(name),
+                    content,
+                    mode: 0o644,
+                });
             }
-            self.mounts.push(Mount::Link { target: "/etc/mtab".into(), to: "../proc/self/mounts".into() });
+            self.mounts
+                .push(Mount::Link { target: "/etc/mtab".into(), to: "../proc/self/mounts".into() });
         }
         self.tmpfs("/run", 0o755, false);
         self.tmpfs(OWN_FOLDER, 0o755, true);
@@ -288,7 +296,10 @@ impl Layout {
             return;
         }
         let target = hide.path.clone();
-        let opened_below = self.mounts.iter().any(|mount| mount.target() != target && mount.target().starts_with(&target));
+        let opened_below = self
+            .mounts
+            .iter()
+            .any(|mount| mount.target() != target && mount.target().starts_with(&target));
         if hide.folder {
             let mode = if opened_below { 0o111 } else { 0 };
             self.mounts.push(Mount::Tmpfs { target, mode, frozen: true });
@@ -308,7 +319,9 @@ impl Layout {
                 continue;
             }
             let cover = match &mask.cover {
-                Cover::Link { content } => Recover::Link { from: self.cover(path.clone(), content, 0o444, true) },
+                Cover::Link { content } => {
+                    Recover::Link { from: self.cover(path.clone(), content, 0o444, true) }
+                }
                 Cover::ReadOnly => self.over_itself(path, false)?,
                 Cover::Pin => self.over_itself(path, true)?,
             };
@@ -319,9 +332,16 @@ impl Layout {
 
     fn over_itself(&mut self, path: &Path, write: bool) -> Result<Recover> {
         let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
-        let folder = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        let folder =
+            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
-        self.mounts.push(Mount::Bind { source, target, identity: Identity::from(&stat), write, folder });
+        self.mounts.push(Mount::Bind {
+            source,
+            target,
+            identity: Identity::from(&stat),
+            write,
+            folder,
+        });
         Ok(Recover::Itself { write })
     }
 
@@ -334,7 +354,8 @@ impl Layout {
             _ => None,
         };
         let from = self.mounts.iter().find_map(same).unwrap_or_else(|| {
-            let count = self.mounts.iter().filter(|mount| mount.target().starts_with(OWN_FOLDER)).count();
+            let count =
+                self.mounts.iter().filter(|mount| mount.target().starts_with(OWN_FOLDER)).count();
             let from = Path::new(OWN_FOLDER).join(format!("cover-{count}"));
             self.mounts.push(Mount::File { target: from.clone(), content: content.to_vec(), mode });
             from
@@ -369,7 +390,9 @@ impl Layout {
         }
         self.mounts.push(Mount::Tmpfs { target: home.clone(), mode: 0o755, frozen: false });
         let file = home.join(".gitconfig");
-        if let Some(content) = gitconfig.filter(|_| !self.mounts.iter().any(|mount| mount.target() == file)) {
+        if let Some(content) =
+            gitconfig.filter(|_| !self.mounts.iter().any(|mount| mount.target() == file))
+        {
             self.mounts.push(Mount::File { target: file, content, mode: 0o644 });
         }
         private.push(home);

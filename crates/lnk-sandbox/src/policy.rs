@@ -63,13 +63,17 @@ impl Policy {
         let accounts = Accounts::of(caller.uid, caller.gid);
         let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
         let home = home_folder(caller, &accounts);
-        let never = Never::of(caller, &accounts, home.as_deref(), &mounts, !request.write.is_empty());
-        let open = |flag: &str, typed: &PathBuf| Held::open(flag, typed, home.as_deref(), &caller.cwd);
+        let never =
+            Never::of(caller, &accounts, home.as_deref(), &mounts, !request.write.is_empty());
+        let open =
+            |flag: &str, typed: &PathBuf| Held::open(flag, typed, home.as_deref(), &caller.cwd);
 
         let mut links = Vec::new();
         let mut warnings = Vec::new();
         let mut grants: Vec<Grant> = Vec::new();
-        for (flag, paths, write) in [("--write", &request.write, true), ("--read", &request.read, false)] {
+        for (flag, paths, write) in
+            [("--write", &request.write, true), ("--read", &request.read, false)]
+        {
             for typed in paths {
                 let held = open(flag, typed)?;
                 never.judge(flag, &held, &mounts)?;
@@ -89,7 +93,9 @@ impl Policy {
             let grant = grants.iter_mut().find(|grant| grant.write && grant.held.real == held.real);
             let grant = grant.ok_or_else(|| {
                 let typed = shown::word(typed);
-                Error::Refused(format!("--write-dot-files {typed}: not one of the --write folders; add --write {typed}"))
+                Error::Refused(format!(
+                    "--write-dot-files {typed}: not one of the --write folders; add --write {typed}"
+                ))
             })?;
             links.extend(held.links);
             grant.dot_files = true;
@@ -103,7 +109,12 @@ impl Policy {
         }
         hides.extend(never.always_hidden().filter(|path| path.is_dir()).map(hidden_folder));
         for grant in &grants {
-            hides.extend(mounts.kernel_windows_below(&grant.held.real).iter().map(|path| hidden_folder(path)));
+            hides.extend(
+                mounts
+                    .kernel_windows_below(&grant.held.real)
+                    .iter()
+                    .map(|path| hidden_folder(path)),
+            );
         }
         hides.sort_by(|a, b| a.path.cmp(&b.path));
         hides.dedup();
@@ -135,7 +146,9 @@ fn refuse_read_only_mount(held: &Held) -> Result<()> {
         return Ok(());
     }
     let typed = shown::word(&held.typed);
-    Err(Error::Refused(format!("--write {typed}: it is on a read-only mount; use --read {typed}, or mount it writable")))
+    Err(Error::Refused(format!(
+        "--write {typed}: it is on a read-only mount; use --read {typed}, or mount it writable"
+    )))
 }
 
 /// The caller's home folder: `$HOME` where it is an absolute path, else the one
@@ -150,11 +163,13 @@ fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<PathBuf> {
 /// the system's; then it is `/tmp`.
 fn home_inside(home: Option<PathBuf>, accounts: &Accounts) -> (PathBuf, Walk) {
     const TAKEN: [&str; 12] = [
-        "/usr", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/bin", "/sbin", "/lib", "/lib64", "/nix",
+        "/usr", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/bin", "/sbin", "/lib", "/lib64",
+        "/nix",
     ];
     let usable = |home: &Path| {
         let walked = walk(home).ok()?;
-        let taken = walked.real == Path::new("/") || TAKEN.iter().any(|taken| walked.real.starts_with(taken));
+        let taken = walked.real == Path::new("/")
+            || TAKEN.iter().any(|taken| walked.real.starts_with(taken));
         (!taken).then_some(walked)
     };
     let candidates = [home, Some(accounts.own.home.clone())];

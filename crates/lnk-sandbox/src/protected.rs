@@ -47,19 +47,30 @@ impl Protected {
             // Looked at behind the gate, where no other run's placeholder goes.
             let protections = policy.grants.iter().filter(|grant| is_protected(grant)).map(look);
             let protections = protections.collect::<Result<Vec<_>>>()?;
-            let agents_folder = agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
+            let agents_folder =
+                agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
             let mut folders: Vec<Folder<'_>> = protections
                 .iter()
-                .map(|(grant, protection)| Folder { fd: grant.held.fd.as_fd(), path: &grant.held.real, protection })
+                .map(|(grant, protection)| Folder {
+                    fd: grant.held.fd.as_fd(),
+                    path: &grant.held.real,
+                    protection,
+                })
                 .collect();
             if let Some((Ok(fd), path, protection)) = &agents_folder {
                 folders.push(Folder { fd: fd.as_fd(), path, protection });
             }
-            let placeholders = gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
+            let placeholders =
+                gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
             if !placeholders.appeared().is_empty() {
                 continue;
             }
-            let mut protected = Protected { masks: Vec::new(), reads: Vec::new(), warnings: Vec::new(), placeholders };
+            let mut protected = Protected {
+                masks: Vec::new(),
+                reads: Vec::new(),
+                warnings: Vec::new(),
+                placeholders,
+            };
             for (grant, protection) in &protections {
                 protected.add(policy, grant, protection)?;
             }
@@ -67,12 +78,18 @@ impl Protected {
             protected.masks.dedup_by(|a, b| a.path == b.path);
             drop((agents_folder, protections));
             if let Some((parent, protection)) = agents {
-                let hidden = protection.missing.iter().map(|name| Hide { path: parent.join(name), folder: true });
+                let hidden = protection
+                    .missing
+                    .iter()
+                    .map(|name| Hide { path: parent.join(name), folder: true });
                 policy.hides.extend(hidden);
             }
             return Ok(protected);
         }
-        Err(Error::Refused("the write folder's dot files change all the time; try again when they are at rest".into()))
+        Err(Error::Refused(
+            "the write folder's dot files change all the time; try again when they are at rest"
+                .into(),
+        ))
     }
 
     fn add(&mut self, policy: &Policy, grant: &Grant, protection: &Protection) -> Result<()> {
@@ -91,7 +108,10 @@ impl Protected {
         }
         let linked = protection.hard_linked.iter();
         self.warnings.extend(linked.map(|file| {
-            format!("{} has a second name (a hard link), by which it may still be written", shown::word(file))
+            format!(
+                "{} has a second name (a hard link), by which it may still be written",
+                shown::word(file)
+            )
         }));
         Ok(())
     }
@@ -130,7 +150,8 @@ fn missing_agents(policy: &Policy) -> Option<(PathBuf, Protection)> {
 /// The name is in no write folder, or can't be made.
 pub fn put_back(placeholders: &mut Placeholders, policy: &Policy, path: &Path) -> io::Result<()> {
     let holding = policy.grants.iter().filter(|grant| path.starts_with(&grant.held.real));
-    let grant = holding.max_by_key(|grant| grant.held.real.as_os_str().len()).ok_or(Errno::NOENT)?;
+    let grant =
+        holding.max_by_key(|grant| grant.held.real.as_os_str().len()).ok_or(Errno::NOENT)?;
     let name = path.strip_prefix(&grant.held.real).map_err(|_| Errno::NOENT)?;
     placeholders.put_back(grant.held.fd.as_fd(), &grant.held.real, name)
 }

@@ -64,17 +64,30 @@ pub struct Outcome {
 /// # Errors
 /// [`Error::Refused`] for a grant that can't be given, [`Error::NotReady`] where
 /// this machine can't build the sandbox. The program has not run then.
-pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)) -> Result<Outcome> {
+pub fn run(
+    request: &Request,
+    caller: &Caller,
+    on_notice: &mut dyn FnMut(Notice),
+) -> Result<Outcome> {
     crate::stdio::check()?;
-    let bwrap = crate::linux::bwrap_path::find(Path::new("/")).map_err(|error| Error::NotReady(error.to_string()))?;
+    let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
+        .map_err(|error| Error::NotReady(error.to_string()))?;
     let settings = settings(caller)?;
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
 
     let protected = Protected::new(&mut policy, &settings)?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
-    let gitconfig = gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
-    let plan = Plan::new(&policy, caller, &request.program, &protected.masks, &protected.reads, gitconfig)?;
+    let gitconfig =
+        gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
+    let plan = Plan::new(
+        &policy,
+        caller,
+        &request.program,
+        &protected.masks,
+        &protected.reads,
+        gitconfig,
+    )?;
 
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(&mut placeholders.borrow_mut(), &policy, path);
@@ -89,7 +102,9 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &mut dyn FnMut(Notice)
     };
     let removed = placeholders.into_inner().remove();
     let ended = ended.map_err(|error| match error {
-        LaunchError::JoinerUnsupported(why) => Error::NotReady(format!("the joiner can't make mounts here: {why}")),
+        LaunchError::JoinerUnsupported(why) => {
+            Error::NotReady(format!("the joiner can't make mounts here: {why}"))
+        }
         LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
         LaunchError::Other(error) => error,
     })?;
@@ -104,7 +119,8 @@ fn git_config_files(home: &Path) -> [PathBuf; 3] {
 }
 
 fn settings(caller: &Caller) -> Result<Settings> {
-    let home = caller.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir());
+    let home =
+        caller.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir());
     let home = home.or_else(|| {
         let own = crate::account::Accounts::of(caller.uid, caller.gid).own.home;
         own.is_dir().then_some(own)
@@ -118,11 +134,16 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
         .as_ref()
         .map(|(errno, path)| not_run::explain(*errno, path, &request.program[0], caller, plan));
     let sockets = ended.refused_sockets.iter().map(|path| {
-        Notice(format!("refused the socket {}: a socket of this machine's can't be reached from inside", shown::escaped(path)))
+        Notice(format!(
+            "refused the socket {}: a socket of this machine's can't be reached from inside",
+            shown::escaped(path)
+        ))
     });
     let mut refused: Vec<Notice> = sockets.collect();
     if ended.status != 0 && !plan.watched.is_empty() && is_git(&request.program[0]) {
-        refused.push(Notice("the repository's own files are read only: --write-dot-files opens them".into()));
+        refused.push(Notice(
+            "the repository's own files are read only: --write-dot-files opens them".into(),
+        ));
     }
     Outcome { status: ended.status, message, refused }
 }

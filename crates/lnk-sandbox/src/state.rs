@@ -55,5 +55,7 @@ fn make(folder: &Path) -> Result<()> {
 /// # Errors
 /// Always: there is nowhere to keep what a run with `--write` must remember.
 pub fn no_home() -> Error {
-    Error::Refused("you have no home folder to keep Link's settings in: set HOME to one of yours".into())
+    Error::Refused(
+        "you have no home folder to keep Link's settings in: set HOME to one of yours".into(),
+    )
 }

@@ -30,11 +30,13 @@ fn reason(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
     // A closed stream is none.
     let stat = rustix::fs::fstat(stream).ok()?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Some("is a folder, through which the program could leave the sandbox; give it a file or a pipe"),
+        FileType::Directory => Some(
+            "is a folder, through which the program could leave the sandbox; give it a file or a pipe",
+        ),
         FileType::Socket => socket_reason(stream),
-        FileType::RegularFile if !landlock && opens_wider(stream) => {
-            Some("is a file, which only Landlock keeps from being written, and this kernel has none; give it through a pipe: cat FILE | lnk …")
-        }
+        FileType::RegularFile if !landlock && opens_wider(stream) => Some(
+            "is a file, which only Landlock keeps from being written, and this kernel has none; give it through a pipe: cat FILE | lnk …",
+        ),
         FileType::RegularFile | FileType::Fifo | FileType::CharacterDevice => None,
         _ => Some("is neither a file, a pipe nor a terminal; give it one of those"),
     }
@@ -43,7 +45,8 @@ fn reason(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
 /// Whether a stream that is only read could be opened again for writing.
 fn opens_wider(stream: BorrowedFd<'_>) -> bool {
     use rustix::fs::OFlags;
-    let read_only = rustix::fs::fcntl_getfl(stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY);
+    let read_only =
+        rustix::fs::fcntl_getfl(stream).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY);
     let mount = rustix::fs::fstatvfs(stream).map(|fs| fs.f_flag);
     read_only && !mount.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
@@ -52,13 +55,18 @@ fn socket_reason(stream: BorrowedFd<'_>) -> Option<&'static str> {
     use rustix::net::sockopt;
     let local = sockopt::socket_domain(stream).is_ok_and(|domain| domain == AddressFamily::UNIX);
     if !local {
-        return Some("is a socket of this machine's network, which the sandbox can't hold; give it through a pipe");
+        return Some(
+            "is a socket of this machine's network, which the sandbox can't hold; give it through a pipe",
+        );
     }
-    let stream_like = sockopt::socket_type(stream).is_ok_and(|kind| kind == SocketType::STREAM || kind == SocketType::SEQPACKET);
+    let stream_like = sockopt::socket_type(stream)
+        .is_ok_and(|kind| kind == SocketType::STREAM || kind == SocketType::SEQPACKET);
     let connected = rustix::net::getpeername(stream).is_ok_and(|peer| peer.is_some());
     if stream_like && connected {
         None
     } else {
-        Some("is a socket that could be connected to others of this machine; give it through a pipe")
+        Some(
+            "is a socket that could be connected to others of this machine; give it through a pipe",
+        )
     }
 }

@@ -17,13 +17,55 @@ const ROOT_NAMES: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32",
 /// What programs look up in `/etc`, by measure: nothing here tells of accounts,
 /// keys or networks. Files that only their owner reads are left out besides.
 const ETC: [&str; 49] = [
-    "host.conf", "protocols", "services", "networks", "ethertypes", "rpc", "ld.so.cache", "ld.so.conf",
-    "ld.so.conf.d", "ld-musl-x86_64.path", "localtime", "timezone", "ssl/certs", "ssl/openssl.cnf",
-    "ssl/cert.pem", "crypto-policies", "ca-certificates", "ca-certificates.conf", "pki/tls/certs",
-    "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/ca-trust/extracted", "alternatives", "gai.conf", "mime.types", "locale.alias",
-    "locale.conf", "default/locale", "terminfo", "inputrc", "bash.bashrc", "profile", "profile.d",
-    "gitconfig", "os-release", "debian_version", "redhat-release", "magic", "python3", "perl", "java",
-    "fonts", "xdg", "login.defs", "shells", "vim", "manpath.config", "less", "ImageMagick-6",
+    "host.conf",
+    "protocols",
+    "services",
+    "networks",
+    "ethertypes",
+    "rpc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ld-musl-x86_64.path",
+    "localtime",
+    "timezone",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ssl/cert.pem",
+    "crypto-policies",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "pki/tls/certs",
+    "pki/tls/cert.pem",
+    "pki/tls/openssl.cnf",
+    "pki/ca-trust/extracted",
+    "alternatives",
+    "gai.conf",
+    "mime.types",
+    "locale.alias",
+    "locale.conf",
+    "default/locale",
+    "terminfo",
+    "inputrc",
+    "bash.bashrc",
+    "profile",
+    "profile.d",
+    "gitconfig",
+    "os-release",
+    "debian_version",
+    "redhat-release",
+    "magic",
+    "python3",
+    "perl",
+    "java",
+    "fonts",
+    "xdg",
+    "login.defs",
+    "shells",
+    "vim",
+    "manpath.config",
+    "less",
+    "ImageMagick-6",
 ];
 /// More of `/etc`, by how a name begins: one folder a version.
 const ETC_BY_PREFIX: [&str; 4] = ["python3.", "java-", "lsb-", "ImageMagick-"];
@@ -55,7 +97,8 @@ pub enum Entry {
 /// managers keep theirs.
 #[must_use]
 pub fn programs() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = PROGRAMS.iter().filter_map(|folder| bound(Path::new(folder))).collect();
+    let mut entries: Vec<Entry> =
+        PROGRAMS.iter().filter_map(|folder| bound(Path::new(folder))).collect();
     for name in ROOT_NAMES {
         let at = Path::new("/").join(name);
         match std::fs::read_link(&at) {
@@ -70,9 +113,13 @@ pub fn programs() -> Vec<Entry> {
 #[must_use]
 pub fn etc() -> Vec<Entry> {
     let etc = Path::new("/etc");
-    let mut entries: Vec<Entry> = ETC.iter().filter_map(|name| readable_by_all(&etc.join(name))).collect();
-    let names = std::fs::read_dir(etc).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let more = names.filter(|name| ETC_BY_PREFIX.iter().any(|prefix| name.as_bytes().starts_with(prefix.as_bytes())));
+    let mut entries: Vec<Entry> =
+        ETC.iter().filter_map(|name| readable_by_all(&etc.join(name))).collect();
+    let names =
+        std::fs::read_dir(etc).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let more = names.filter(|name| {
+        ETC_BY_PREFIX.iter().any(|prefix| name.as_bytes().starts_with(prefix.as_bytes()))
+    });
     entries.extend(more.filter_map(|name| readable_by_all(&etc.join(name))));
     entries
 }
@@ -101,7 +148,12 @@ fn readable_by_all(at: &Path) -> Option<Entry> {
         _ => return None,
     };
     let open = mode.contains(Mode::ROTH) && (!folder || mode.contains(Mode::XOTH));
-    open.then(|| Entry::Bound { source, at: at.to_path_buf(), identity: Identity::from(&stat), folder })
+    open.then(|| Entry::Bound {
+        source,
+        at: at.to_path_buf(),
+        identity: Identity::from(&stat),
+        folder,
+    })
 }
 
 /// The files of `/etc` that are made for the sandbox: who lives there, and that
@@ -158,12 +210,26 @@ fn group_line(table: &mut Vec<u8>, name: &[u8], gid: u32) {
 #[must_use]
 pub fn kernel_files_of_root() -> Vec<(PathBuf, bool)> {
     const FILES: [&str; 13] = [
-        "keys", "key-users", "kpagecount", "kpageflags", "kpagecgroup", "timer_list", "sched_debug",
-        "latency_stats", "vmallocinfo", "slabinfo", "mtrr", "kcore", "sysrq-trigger",
+        "keys",
+        "key-users",
+        "kpagecount",
+        "kpageflags",
+        "kpagecgroup",
+        "timer_list",
+        "sched_debug",
+        "latency_stats",
+        "vmallocinfo",
+        "slabinfo",
+        "mtrr",
+        "kcore",
+        "sysrq-trigger",
     ];
     const FOLDERS: [&str; 3] = ["acpi", "scsi", "dynamic_debug"];
     let below = |names: &'static [&'static str], folder: bool| {
         names.iter().map(move |name| (Path::new("/proc").join(OsStr::new(name)), folder))
     };
-    below(&FILES, false).chain(below(&FOLDERS, true)).filter(|(path, _)| rustix::fs::lstat(path).is_ok()).collect()
+    below(&FILES, false)
+        .chain(below(&FOLDERS, true))
+        .filter(|(path, _)| rustix::fs::lstat(path).is_ok())
+        .collect()
 }

@@ -68,10 +68,7 @@ impl Host {
 
     fn run_with(&self, case: &str, before: impl FnOnce(&OwnedFd)) -> Vec<Vec<u8>> {
         let (ours, theirs) = seqpacket_pair();
-        let mut child = self
-            .command(case, theirs)
-            .spawn()
-            .expect("bubblewrap is installed");
+        let mut child = self.command(case, theirs).spawn().expect("bubblewrap is installed");
         let (mut broker, control) = start(ours);
         before(&control);
         send(&control, b"go", &[]);
@@ -81,18 +78,13 @@ impl Host {
         let status = child.wait().unwrap();
         assert!(status.success(), "the case failed inside: {status}");
         for listener in &self.listeners {
-            let nobody = listener
-                .accept()
-                .expect_err("a host's socket was connected");
+            let nobody = listener.accept().expect_err("a host's socket was connected");
             assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
         }
         let refused = broker.refused();
         let ending = Instant::now();
         drop(broker);
-        assert!(
-            ending.elapsed() < Duration::from_secs(1),
-            "a worker outlived its caller"
-        );
+        assert!(ending.elapsed() < Duration::from_secs(1), "a worker outlived its caller");
         refused
     }
 
@@ -101,38 +93,16 @@ impl Host {
         let readable = self.folders.path().join("readable");
         let mut command = Command::new("bwrap");
         command
-            .args([
-                "--unshare-user",
-                "--unshare-net",
-                "--unshare-pid",
-                "--unshare-ipc",
-            ])
+            .args(["--unshare-user", "--unshare-net", "--unshare-pid", "--unshare-ipc"])
             .args(["--cap-drop", "ALL", "--die-with-parent"])
-            .args([
-                "--ro-bind",
-                "/",
-                "/",
-                "--dev",
-                "/dev",
-                "--proc",
-                "/proc",
-                "--tmpfs",
-                "/tmp",
-            ])
+            .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"])
             .arg("--ro-bind")
             .args([std::env::current_exe().unwrap(), "/tmp/program".into()])
             .arg("--bind")
             .args([&granted, &granted])
             .arg("--ro-bind")
             .args([&readable, &readable])
-            .args([
-                "--chdir",
-                "/tmp",
-                "/tmp/program",
-                "--ignored",
-                "--exact",
-                "inside",
-            ])
+            .args(["--chdir", "/tmp", "/tmp/program", "--ignored", "--exact", "inside"])
             .args(["--nocapture", "--test-threads=1"])
             .env(CASE, case)
             .env(FOLDERS, self.folders.path())
@@ -149,12 +119,7 @@ fn start(control: OwnedFd) -> (Broker, OwnedFd) {
     let tmp = rustix::fs::openat(&root, "tmp", OFlags::PATH, Mode::empty()).unwrap();
     let private = vec![rustix::fs::fstat(tmp).unwrap().st_dev];
     let netns_cookie = socket::netns_cookie(&diag).unwrap();
-    let inside = Inside {
-        root,
-        private,
-        diag: Some(diag),
-        netns_cookie,
-    };
+    let inside = Inside { root, private, diag: Some(diag), netns_cookie };
     let others = |listener: BorrowedFd<'_>, call: Notification| {
         notify::respond(listener, call.id, Err(Errno::DOM)).unwrap();
     };
@@ -168,25 +133,11 @@ fn serve(broker: &mut Broker, control: &OwnedFd) -> bool {
     let mut asked = false;
     while Instant::now() < deadline {
         let mut fds = vec![PollFd::new(control, PollFlags::IN)];
-        fds.extend(
-            broker
-                .fd()
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
+        fds.extend(broker.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let wait = if asked { 10 } else { 1000 };
-        poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: wait * 999_999,
-            }),
-        )
-        .unwrap();
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: wait * 999_999 })).unwrap();
         let message = fds[0].revents().contains(PollFlags::IN);
-        if fds
-            .get(1)
-            .is_some_and(|listener| listener.revents().contains(PollFlags::IN))
-        {
+        if fds.get(1).is_some_and(|listener| listener.revents().contains(PollFlags::IN)) {
             broker.start().unwrap();
         }
         if message {
@@ -204,13 +155,8 @@ fn serve(broker: &mut Broker, control: &OwnedFd) -> bool {
 }
 
 fn seqpacket_pair() -> (OwnedFd, OwnedFd) {
-    rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .unwrap()
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .unwrap()
 }
 
 fn send(control: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
@@ -220,13 +166,7 @@ fn send(control: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(descriptors));
     }
     let bytes = [std::io::IoSlice::new(bytes)];
-    rustix::net::sendmsg(
-        control,
-        &bytes,
-        &mut ancillary,
-        rustix::net::SendFlags::empty(),
-    )
-    .unwrap();
+    rustix::net::sendmsg(control, &bytes, &mut ancillary, rustix::net::SendFlags::empty()).unwrap();
 }
 
 fn receive(control: impl AsFd) -> (Vec<u8>, Vec<OwnedFd>) {
@@ -308,11 +248,7 @@ fn enter() {
     let diag = broker::diag_socket().unwrap();
     rustix::thread::set_no_new_privs(true).unwrap();
     let listener = lnk_sys::seccomp::install_with_listener(&hold_connect()).unwrap();
-    send(
-        control(),
-        b"ready",
-        &[listener.as_fd(), root.as_fd(), diag.as_fd()],
-    );
+    send(control(), b"ready", &[listener.as_fd(), root.as_fd(), diag.as_fd()]);
     if std::env::var(CASE).as_deref() != Ok("foreign_sockets") {
         assert_eq!(receive(control()).0, b"go");
     }
@@ -320,22 +256,14 @@ fn enter() {
 
 /// Holds connect(2), and getsid(2) as a call that isn't the broker's.
 fn hold_connect() -> Vec<Instruction> {
-    let plain = |code: u32, k: u32| Instruction {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    };
+    let plain = |code: u32, k: u32| Instruction { code: code as u16, jt: 0, jf: 0, k };
     let unless = |jf, call| Instruction {
         jf,
         ..plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32)
     };
     vec![
         plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        Instruction {
-            jt: 1,
-            ..unless(0, libc::SYS_connect)
-        },
+        Instruction { jt: 1, ..unless(0, libc::SYS_connect) },
         unless(1, libc::SYS_getsid),
         plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_USER_NOTIF),
         plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
@@ -357,12 +285,7 @@ fn unix(path: impl AsRef<Path>) -> Result<UnixStream, Errno> {
 
 fn refused(path: impl AsRef<Path>) {
     let path = path.as_ref();
-    assert_eq!(
-        unix(path).map(drop),
-        Err(Errno::ACCESS),
-        "{}",
-        path.display()
-    );
+    assert_eq!(unix(path).map(drop), Err(Errno::ACCESS), "{}", path.display());
 }
 
 fn new_socket(family: AddressFamily, kind: SocketType, flags: SocketFlags) -> OwnedFd {
@@ -370,21 +293,11 @@ fn new_socket(family: AddressFamily, kind: SocketType, flags: SocketFlags) -> Ow
 }
 
 fn unix_address(path: &Path) -> Vec<u8> {
-    [
-        &1_u16.to_ne_bytes()[..],
-        path.as_os_str().as_encoded_bytes(),
-    ]
-    .concat()
+    [&1_u16.to_ne_bytes()[..], path.as_os_str().as_encoded_bytes()].concat()
 }
 
 fn inet_address(port: u16) -> Vec<u8> {
-    [
-        &2_u16.to_ne_bytes()[..],
-        &port.to_be_bytes(),
-        &[127, 0, 0, 1],
-        &[0; 8],
-    ]
-    .concat()
+    [&2_u16.to_ne_bytes()[..], &port.to_be_bytes(), &[127, 0, 0, 1], &[0; 8]].concat()
 }
 
 #[test]
@@ -399,10 +312,7 @@ fn tcp_stays_in_the_sandboxs_network() {
 }
 
 fn tcp() {
-    let outside: u16 = fs::read_to_string(folder("granted/port"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let outside: u16 = fs::read_to_string(folder("granted/port")).unwrap().parse().unwrap();
     let of_host = TcpStream::connect((Ipv4Addr::LOCALHOST, outside));
     assert_eq!(errno(of_host).map(drop), Err(Errno::CONNREFUSED));
     let far = TcpStream::connect(("10.0.0.1", 80));
@@ -420,42 +330,23 @@ fn tcp() {
         drop(stream);
         assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
         drop(listener);
-        assert_eq!(
-            errno(TcpStream::connect(address)).map(drop),
-            Err(Errno::CONNREFUSED)
-        );
+        assert_eq!(errno(TcpStream::connect(address)).map(drop), Err(Errno::CONNREFUSED));
     }
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = inet_address(listener.local_addr().unwrap().port());
-    let waiting = new_socket(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK,
-    );
-    assert_eq!(
-        errno(socket::connect(&waiting, &address)),
-        Err(Errno::INPROGRESS)
-    );
+    let waiting = new_socket(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK);
+    assert_eq!(errno(socket::connect(&waiting, &address)), Err(Errno::INPROGRESS));
     poll(&mut [PollFd::new(&waiting, PollFlags::OUT)], None).unwrap();
-    assert_eq!(
-        rustix::net::sockopt::socket_error(&waiting).unwrap(),
-        Ok(())
-    );
+    assert_eq!(rustix::net::sockopt::socket_error(&waiting).unwrap(), Ok(()));
     assert_eq!(errno(socket::connect(&waiting, &address)), Ok(()));
-    assert_eq!(
-        errno(socket::connect(&waiting, &address)),
-        Err(Errno::ISCONN)
-    );
+    assert_eq!(errno(socket::connect(&waiting, &address)), Err(Errno::ISCONN));
 
     let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
     sender.connect(datagrams.local_addr().unwrap()).unwrap();
     sender.send(b"x").unwrap();
-    assert_eq!(
-        datagrams.recv_from(&mut [0]).unwrap().1,
-        sender.local_addr().unwrap()
-    );
+    assert_eq!(datagrams.recv_from(&mut [0]).unwrap().1, sender.local_addr().unwrap());
     let unspecified = [0; 16];
     assert_eq!(errno(socket::connect(&sender, &unspecified)), Ok(()));
     assert_eq!(errno(sender.peer_addr()), Err(Errno::NOTCONN));
@@ -473,15 +364,8 @@ fn private_unix() {
     stream.write_all(b"x").unwrap();
     accepted.read_exact(&mut [0]).unwrap();
 
-    let packets = new_socket(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::empty(),
-    );
-    let wrong = errno(socket::connect(
-        &packets,
-        &unix_address(Path::new("/tmp/own.sock")),
-    ));
+    let packets = new_socket(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty());
+    let wrong = errno(socket::connect(&packets, &unix_address(Path::new("/tmp/own.sock"))));
     assert_eq!(wrong, Err(Errno::PROTOTYPE));
     drop(listener);
     assert_eq!(unix("/tmp/own.sock").map(drop), Err(Errno::CONNREFUSED));
@@ -503,12 +387,7 @@ fn spellings() {
     let long = format!("/proc/self/fd/{}/own.sock", folder.as_raw_fd());
     let _listener = UnixListener::bind(&long).unwrap();
     unix(&long).unwrap();
-    unix(format!(
-        "/dev/fd/{}/../{}/own.sock",
-        folder.as_raw_fd(),
-        "e".repeat(60)
-    ))
-    .unwrap_err();
+    unix(format!("/dev/fd/{}/../{}/own.sock", folder.as_raw_fd(), "e".repeat(60))).unwrap_err();
 
     std::env::set_current_dir(&deep).unwrap();
     unix("own.sock").unwrap();
@@ -528,11 +407,8 @@ fn spellings() {
     symlink("loop", "/tmp/loop").unwrap();
     assert_eq!(unix("/tmp/loop").map(drop), Err(Errno::LOOP));
 
-    let itself = File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open("short/own.sock")
-        .unwrap();
+    let itself =
+        File::options().read(true).custom_flags(libc::O_PATH).open("short/own.sock").unwrap();
     unix(format!("/proc/self/fd/{}", itself.as_raw_fd())).unwrap();
     assert_eq!(unix("/proc/self/fd/987").map(drop), Err(Errno::NOENT));
 
@@ -546,13 +422,8 @@ fn spellings() {
 fn the_hosts_sockets_are_refused_by_every_way() {
     let host = Host::new();
     let refused = host.run("host_sockets");
-    let expected = ["readable/host.sock", "granted/host.sock"].map(|path| {
-        host.folders
-            .path()
-            .join(path)
-            .into_os_string()
-            .into_encoded_bytes()
-    });
+    let expected = ["readable/host.sock", "granted/host.sock"]
+        .map(|path| host.folders.path().join(path).into_os_string().into_encoded_bytes());
     assert_eq!(refused[..2], expected, "in their order");
     let once = refused.iter().filter(|path| **path == expected[1]).count();
     assert_eq!(once, 1, "{refused:?}");
@@ -563,15 +434,8 @@ fn host_sockets() {
     let path = folder("granted/host.sock");
     refused(&path);
     refused(&path);
-    let waiting = new_socket(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK,
-    );
-    assert_eq!(
-        errno(socket::connect(&waiting, &unix_address(&path))),
-        Err(Errno::ACCESS)
-    );
+    let waiting = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK);
+    assert_eq!(errno(socket::connect(&waiting, &unix_address(&path))), Err(Errno::ACCESS));
 
     std::env::set_current_dir(folder("granted")).unwrap();
     refused("host.sock");
@@ -582,23 +446,12 @@ fn host_sockets() {
     refused("hard.sock");
     fs::rename("hard.sock", "renamed.sock").unwrap();
     refused("renamed.sock");
-    let open = |path| {
-        File::options()
-            .read(true)
-            .custom_flags(libc::O_PATH)
-            .open(path)
-            .unwrap()
-    };
+    let open = |path| File::options().read(true).custom_flags(libc::O_PATH).open(path).unwrap();
     let (itself, here) = (open("host.sock"), open("."));
     refused(format!("/proc/self/fd/{}", itself.as_raw_fd()));
     refused(format!("/proc/self/fd/{}/host.sock", here.as_raw_fd()));
     // A way that the broker doesn't know is closed as well.
-    unix(format!(
-        "/proc/{}/fd/{}",
-        std::process::id(),
-        itself.as_raw_fd()
-    ))
-    .unwrap_err();
+    unix(format!("/proc/{}/fd/{}", std::process::id(), itself.as_raw_fd())).unwrap_err();
     unix("/proc/self/cwd/host.sock").unwrap_err();
     unix("/proc/thread-self/root/tmp/link").unwrap_err();
 }
@@ -670,11 +523,7 @@ fn swapped_descriptor() {
     let closed = inet_address(1);
     // The standard input is the one descriptor that is swapped without unsafe code.
     let swapped = rustix::stdio::stdin();
-    let unix = new_socket(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::empty(),
-    );
+    let unix = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty());
     // The test serves until this end of its socket is closed.
     let _control = rustix::io::dup(control()).unwrap();
     rustix::stdio::dup2_stdin(&unix).unwrap();
@@ -697,12 +546,7 @@ fn swapped_descriptor() {
         }
         done.store(true, Ordering::Relaxed);
         // Both kinds of socket were met with both addresses.
-        for met in [
-            Errno::ACCESS,
-            Errno::CONNREFUSED,
-            Errno::AFNOSUPPORT,
-            Errno::INVAL,
-        ] {
+        for met in [Errno::ACCESS, Errno::CONNREFUSED, Errno::AFNOSUPPORT, Errno::INVAL] {
             assert!(outcomes.contains(&met.raw_os_error()), "{met}");
         }
     });
@@ -715,19 +559,11 @@ fn blocked_connects_delay_no_other() {
 
 /// A listener with a full backlog.
 fn full(path: &str) -> OwnedFd {
-    let listener = new_socket(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::empty(),
-    );
+    let listener = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty());
     rustix::net::bind(&listener, &rustix::net::SocketAddrUnix::new(path).unwrap()).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     unix(path).unwrap();
-    let waiting = new_socket(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK,
-    );
+    let waiting = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK);
     let address = unix_address(Path::new(path));
     assert_eq!(errno(socket::connect(waiting, &address)), Err(Errno::AGAIN));
     listener
@@ -752,18 +588,11 @@ fn full_backlog() {
             other.accept().unwrap();
         }
         assert_eq!(rustix::process::getsid(None), Err(Errno::DOM));
-        assert_eq!(
-            told.try_recv(),
-            Err(mpsc::TryRecvError::Empty),
-            "still blocked"
-        );
+        assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty), "still blocked");
         for _ in 0..3 {
             rustix::net::accept(&listener).unwrap();
         }
-        assert_eq!(
-            (told.recv(), told.recv()),
-            (Ok("connected"), Ok("connected"))
-        );
+        assert_eq!((told.recv(), told.recv()), (Ok("connected"), Ok("connected")));
     });
 }
 
@@ -829,11 +658,7 @@ fn signal() {
 
 /// The standard library goes on after a signal.
 fn unix_once(path: &str) -> Result<(), Errno> {
-    let socket = new_socket(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::empty(),
-    );
+    let socket = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty());
     errno(socket::connect(&socket, &unix_address(Path::new(path))))
 }
 
@@ -883,11 +708,7 @@ fn abstract_names() {
 #[test]
 fn addresses_that_make_no_sense_fail_as_without_the_broker() {
     let host = Host::new();
-    fs::write(
-        host.folders.path().join("granted/outcomes"),
-        outcomes().join("\n"),
-    )
-    .unwrap();
+    fs::write(host.folders.path().join("granted/outcomes"), outcomes().join("\n")).unwrap();
     host.run("garbage");
 }
 
@@ -898,16 +719,9 @@ fn garbage() {
     for (outcome, kernels) in outcomes.iter().zip(kernels.lines()) {
         assert_eq!(outcome, kernels);
     }
-    let netlink = new_socket(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::empty(),
-    );
+    let netlink = new_socket(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::empty());
     let to_kernel = [&16_u16.to_ne_bytes()[..], &[0; 10]].concat();
-    assert_eq!(
-        errno(socket::connect(&netlink, &to_kernel)),
-        Err(Errno::ACCESS)
-    );
+    assert_eq!(errno(socket::connect(&netlink, &to_kernel)), Err(Errno::ACCESS));
 }
 
 /// What connecting to senseless addresses fails with.
@@ -939,9 +753,7 @@ fn outcomes() -> Vec<String> {
         for (number, descriptor) in descriptors.iter().enumerate() {
             let outcome = errno(socket::connect(descriptor, &bytes));
             let length = bytes.len();
-            outcomes.push(format!(
-                "{number}: family {family}, {length} bytes: {outcome:?}"
-            ));
+            outcomes.push(format!("{number}: family {family}, {length} bytes: {outcome:?}"));
         }
     }
     outcomes
@@ -955,16 +767,8 @@ fn sockets_of_another_network_are_refused() {
     let host = Host::new();
     fs::write(host.folders.path().join("granted/port"), port.to_string()).unwrap();
     host.run_with("foreign_sockets", |control| {
-        let inet = new_socket(
-            AddressFamily::INET,
-            SocketType::STREAM,
-            SocketFlags::empty(),
-        );
-        let unix = new_socket(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::empty(),
-        );
+        let inet = new_socket(AddressFamily::INET, SocketType::STREAM, SocketFlags::empty());
+        let unix = new_socket(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty());
         send(control, b"sockets", &[inet.as_fd(), unix.as_fd()]);
     });
     assert_eq!(outside.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -973,22 +777,14 @@ fn sockets_of_another_network_are_refused() {
 fn foreign_sockets() {
     let (_, sockets) = receive(control());
     assert_eq!(receive(control()).0, b"go");
-    let [inet, unix] = &sockets[..] else {
-        panic!("two sockets")
-    };
-    let port = fs::read_to_string(folder("granted/port"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let [inet, unix] = &sockets[..] else { panic!("two sockets") };
+    let port = fs::read_to_string(folder("granted/port")).unwrap().parse().unwrap();
     let refused = Err(Errno::ACCESS);
     assert_eq!(errno(socket::connect(inet, &inet_address(port))), refused);
     let _listener = UnixListener::bind("/tmp/own.sock").unwrap();
     let own = unix_address(Path::new("/tmp/own.sock"));
     assert_eq!(errno(socket::connect(unix, &own)), refused);
-    assert_eq!(
-        errno(socket::connect(unix, &unix_address(Path::new("\0name")))),
-        refused
-    );
+    assert_eq!(errno(socket::connect(unix, &unix_address(Path::new("\0name")))), refused);
 }
 
 #[test]

@@ -49,24 +49,17 @@ fn filtered(
     let program = thread::spawn(move || {
         rustix::thread::set_no_new_privs(true)?;
         let filter = program_filter();
-        send.send(seccomp::install_with_listener(&filter)?)
-            .expect("the test waits");
+        send.send(seccomp::install_with_listener(&filter)?).expect("the test waits");
         command.output()
     });
     let listener = listener.recv().expect("the filter is put on");
     serve(&listener, answer).expect("the listener works");
-    program
-        .join()
-        .expect("the thread doesn't panic")
-        .expect("python3 runs")
+    program.join().expect("the thread doesn't panic").expect("python3 runs")
 }
 
 fn python(folder: &Path, script: &str) -> Command {
     let mut command = Command::new("python3");
-    command
-        .args(["-c", &format!("{PRELUDE}{script}")])
-        .current_dir(folder)
-        .stdin(Stdio::null());
+    command.args(["-c", &format!("{PRELUDE}{script}")]).current_dir(folder).stdin(Stdio::null());
     command
 }
 
@@ -105,10 +98,7 @@ fn differs(script: &str, freely_expected: &[&str], filtered_expected: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     expect(&freely(folder.path(), script), freely_expected);
     let folder = tempfile::tempdir().expect("a folder");
-    expect(
-        &filtered(folder.path(), script, no_connects),
-        filtered_expected,
-    );
+    expect(&filtered(folder.path(), script, no_connects), filtered_expected);
 }
 
 #[test]
@@ -126,28 +116,8 @@ tried(lambda: os.mknod('h', 0o104755))
 tried(lambda: os.mknod('i', 0o100755))
 print(oct(os.stat('f').st_mode & 0o6000), os.path.exists('g'), os.path.exists('h'))
 "#,
-        &[
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "ok",
-            "0o4000 True True",
-        ],
-        &[
-            "ok",
-            "EPERM",
-            "EPERM",
-            "EPERM",
-            "EPERM",
-            "EPERM",
-            "EPERM",
-            "ok",
-            "0o0 False False",
-        ],
+        &["ok", "ok", "ok", "ok", "ok", "ok", "ok", "ok", "0o4000 True True"],
+        &["ok", "EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "EPERM", "ok", "0o0 False False"],
     );
 }
 
@@ -167,11 +137,7 @@ def garbage_above():
         raise OSError(ctypes.get_errno(), '')
 tried(garbage_above)
 ";
-    differs(
-        script,
-        &["ok", "ENOTTY", "ENOTTY"],
-        &["ok", "EPERM", "EPERM"],
-    );
+    differs(script, &["ok", "ENOTTY", "ENOTTY"], &["ok", "EPERM", "EPERM"]);
 }
 
 #[test]
@@ -189,18 +155,7 @@ for kind in [socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM, socke
     differs(
         script,
         &["ok"; 10],
-        &[
-            "ok",
-            "ok",
-            "ok",
-            "EAFNOSUPPORT",
-            "EACCES",
-            "EACCES",
-            "ok",
-            "ok",
-            "EACCES",
-            "EACCES",
-        ],
+        &["ok", "ok", "ok", "EAFNOSUPPORT", "EACCES", "EACCES", "ok", "ok", "EACCES", "EACCES"],
     );
 }
 
@@ -276,11 +231,7 @@ tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).connect(('127.0.
     let output = filtered(folder.path(), script, |call| {
         let mut asked = asked.lock().expect("nobody panics");
         asked.push((i64::from(call.nr), call.pid, call.args[0]));
-        if asked.len() == 1 {
-            Err(Errno::ACCESS)
-        } else {
-            Ok(0)
-        }
+        if asked.len() == 1 { Err(Errno::ACCESS) } else { Ok(0) }
     });
     let asked = asked.into_inner().expect("nobody panics");
     let [(first, pid, descriptor), (second, ..)] = asked[..] else {

@@ -26,17 +26,11 @@ pub struct Protected {
 }
 
 const fn placeholder(name: &'static str) -> Protected {
-    Protected {
-        name,
-        if_missing: IfMissing::Placeholder,
-    }
+    Protected { name, if_missing: IfMissing::Placeholder }
 }
 
 const fn leave(name: &'static str) -> Protected {
-    Protected {
-        name,
-        if_missing: IfMissing::Leave,
-    }
+    Protected { name, if_missing: IfMissing::Leave }
 }
 
 /// Git's own name: a folder, a file that names one, or a link to either.

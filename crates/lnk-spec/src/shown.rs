@@ -67,9 +67,13 @@ pub fn word(path: impl AsRef<OsStr>) -> String {
         });
         return format!("$'{}'", escaped(&quoted));
     }
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=~".contains(&byte) || byte >= 0x80;
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=~".contains(&byte) || byte >= 0x80;
     let tilde_is_home = shown == "~" || shown.starts_with("~/");
-    if !shown.is_empty() && bytes.iter().all(|byte| plain(*byte)) && (!shown.starts_with('~') || tilde_is_home) {
+    if !shown.is_empty()
+        && bytes.iter().all(|byte| plain(*byte))
+        && (!shown.starts_with('~') || tilde_is_home)
+    {
         return shown;
     }
     format!("'{}'", shown.replace('\'', "'\\''"))

@@ -30,9 +30,8 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
 /// `ENOSYS`, `EINVAL` on older kernels.
 pub fn close_inherited_on_exec() -> io::Result<()> {
     // SAFETY: the call takes numbers and closes nothing now.
-    let done = unsafe {
-        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     crate::checked(done).map(drop)
 }
 

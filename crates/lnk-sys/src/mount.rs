@@ -32,7 +32,11 @@ pub struct Attributes {
 ///
 /// # Errors
 /// Those of mount_setattr(2); `ENOSYS` on older kernels.
-pub fn set_attributes(mount: BorrowedFd<'_>, attributes: Attributes, recursive: bool) -> io::Result<()> {
+pub fn set_attributes(
+    mount: BorrowedFd<'_>,
+    attributes: Attributes,
+    recursive: bool,
+) -> io::Result<()> {
     let mut set = libc::MOUNT_ATTR_NOSUID;
     if attributes.read_only {
         set |= libc::MOUNT_ATTR_RDONLY;

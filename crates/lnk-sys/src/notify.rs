@@ -48,11 +48,8 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     // SAFETY: the buffer is aligned to 8 bytes as the structure is, and not
     // shorter than the kernel says it writes nor than libc's structure.
     let received = unsafe {
-        let result = libc::ioctl(
-            listener.as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_RECV,
-            buffer.as_mut_ptr(),
-        );
+        let result =
+            libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, buffer.as_mut_ptr());
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -74,11 +71,7 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
 pub fn is_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
     // SAFETY: the kernel only reads the 64-bit id, which outlives the call.
     let result = unsafe {
-        libc::ioctl(
-            listener.as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
-            &raw const id,
-        )
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id)
     };
     result == 0
 }
@@ -93,26 +86,14 @@ pub fn respond(listener: BorrowedFd<'_>, id: u64, result: Result<i64, Errno>) ->
         Ok(value) => (value, 0),
         Err(errno) => (0, -errno.raw_os_error()),
     };
-    let response = seccomp_notif_resp {
-        id,
-        val,
-        error,
-        flags: 0,
-    };
+    let response = seccomp_notif_resp { id, val, error, flags: 0 };
     let mut buffer =
         zeroed_words(size_of::<seccomp_notif_resp>().max(sizes()?.seccomp_notif_resp.into()));
     // SAFETY: the buffer is aligned to 8 bytes as the structure is, and not
     // shorter than the kernel says it reads nor than libc's structure.
     let sent = unsafe {
-        buffer
-            .as_mut_ptr()
-            .cast::<seccomp_notif_resp>()
-            .write(response);
-        libc::ioctl(
-            listener.as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_SEND,
-            buffer.as_mut_ptr(),
-        )
+        buffer.as_mut_ptr().cast::<seccomp_notif_resp>().write(response);
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, buffer.as_mut_ptr())
     };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -126,11 +107,8 @@ fn sizes() -> io::Result<seccomp_notif_sizes> {
     if let Some(sizes) = SIZES.get() {
         return Ok(*sizes);
     }
-    let mut sizes = seccomp_notif_sizes {
-        seccomp_notif: 0,
-        seccomp_notif_resp: 0,
-        seccomp_data: 0,
-    };
+    let mut sizes =
+        seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: GET_NOTIF_SIZES writes one seccomp_notif_sizes, which this is.
     unsafe {
         crate::seccomp::call(libc::SECCOMP_GET_NOTIF_SIZES, 0, (&raw mut sizes).cast())?;
@@ -153,19 +131,11 @@ mod tests {
 
     /// Asks the listener about getpgid(2) and allows the rest.
     fn ask_about_getpgid() -> Vec<Instruction> {
-        let plain = |code: u32, k: u32| Instruction {
-            code: code as u16,
-            jt: 0,
-            jf: 0,
-            k,
-        };
+        let plain = |code: u32, k: u32| Instruction { code: code as u16, jt: 0, jf: 0, k };
         let number = u32::try_from(libc::SYS_getpgid).expect("numbers of calls are small");
         vec![
             plain(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-            Instruction {
-                jf: 1,
-                ..plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number)
-            },
+            Instruction { jf: 1, ..plain(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
             plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_USER_NOTIF),
             plain(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
         ]
@@ -179,10 +149,7 @@ mod tests {
             rustix::thread::set_no_new_privs(true).expect("no_new_privs");
             send.send(install_with_listener(&ask_about_getpgid()).expect("the filter"))
                 .expect("the test waits");
-            arguments
-                .iter()
-                .map(|&argument| getpgid(argument))
-                .collect()
+            arguments.iter().map(|&argument| getpgid(argument)).collect()
         });
         (receive.recv().expect("the thread sends"), results)
     }
@@ -204,11 +171,7 @@ mod tests {
         assert_eq!(i64::from(first.nr), libc::SYS_getpgid);
         assert_eq!(first.args[0], 7);
         assert_ne!(first.pid, 0);
-        assert_ne!(
-            first.pid,
-            std::process::id(),
-            "the thread's id, not the process's"
-        );
+        assert_ne!(first.pid, std::process::id(), "the thread's id, not the process's");
         assert!(is_valid(listener, first.id));
         assert!(!is_valid(listener, first.id + 1));
         respond(listener, first.id, Ok(4242)).expect("the caller waits");

@@ -17,14 +17,9 @@ use rustix::process::Pid;
 pub fn read(pid: Pid, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     let address =
         usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
-    let local = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(address),
-        iov_len: buffer.len(),
-    };
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote =
+        libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: buffer.len() };
     // SAFETY: `local` names exactly `buffer`, borrowed for the whole call, the
     // only memory of ours that is written. `remote` is an address in the other
     // process; the kernel checks it and answers EFAULT.

@@ -51,10 +51,7 @@ pub fn install(filter: &[Instruction]) -> io::Result<()> {
 /// already.
 pub fn install_with_listener(filter: &[Instruction]) -> io::Result<OwnedFd> {
     let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let number = match set_filter(
-        listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
-        filter,
-    ) {
+    let number = match set_filter(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, filter) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => set_filter(listener, filter)?,
         result => result?,
     };
@@ -70,14 +67,7 @@ pub fn user_notification_available() -> bool {
     let action: c_uint = libc::SECCOMP_RET_USER_NOTIF;
     // SAFETY: GET_ACTION_AVAIL only reads the 32-bit action, which outlives
     // the call.
-    unsafe {
-        call(
-            libc::SECCOMP_GET_ACTION_AVAIL,
-            0,
-            (&raw const action).cast(),
-        )
-    }
-    .is_ok()
+    unsafe { call(libc::SECCOMP_GET_ACTION_AVAIL, 0, (&raw const action).cast()) }.is_ok()
 }
 
 fn set_filter(flags: c_ulong, filter: &[Instruction]) -> io::Result<RawFd> {
@@ -93,13 +83,7 @@ fn set_filter(flags: c_ulong, filter: &[Instruction]) -> io::Result<RawFd> {
     };
     // SAFETY: SET_MODE_FILTER only reads the program and the `len` instructions
     // it points to; both outlive the call.
-    unsafe {
-        call(
-            libc::SECCOMP_SET_MODE_FILTER,
-            flags,
-            (&raw const program).cast(),
-        )
-    }
+    unsafe { call(libc::SECCOMP_SET_MODE_FILTER, flags, (&raw const program).cast()) }
 }
 
 /// # Safety
@@ -119,12 +103,7 @@ pub(crate) unsafe fn call(
 
 impl From<Instruction> for libc::sock_filter {
     fn from(instruction: Instruction) -> Self {
-        Self {
-            code: instruction.code,
-            jt: instruction.jt,
-            jf: instruction.jf,
-            k: instruction.k,
-        }
+        Self { code: instruction.code, jt: instruction.jt, jf: instruction.jf, k: instruction.k }
     }
 }
 
@@ -133,12 +112,7 @@ mod tests {
     use super::*;
 
     fn answer(action: u32) -> Instruction {
-        Instruction {
-            code: (libc::BPF_RET | libc::BPF_K) as u16,
-            jt: 0,
-            jf: 0,
-            k: action,
-        }
+        Instruction { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: action }
     }
 
     /// Filters belong to a thread, so each test puts its own on one of its own.
@@ -157,12 +131,7 @@ mod tests {
             assert_eq!(code(&[]), Some(libc::EINVAL));
             assert_eq!(code(&vec![answer(0x7fff_0000); 4097]), Some(libc::EINVAL));
             assert_eq!(
-                code(&[Instruction {
-                    code: 0xffff,
-                    jt: 0,
-                    jf: 0,
-                    k: 0
-                }]),
+                code(&[Instruction { code: 0xffff, jt: 0, jf: 0, k: 0 }]),
                 Some(libc::EINVAL)
             );
 

@@ -34,7 +34,9 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 pub fn block_and_report(signals: &[i32]) -> io::Result<OwnedFd> {
     let set = set_of(signals);
     // SAFETY: the set is initialised and only read.
-    crate::checked(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into())?;
+    crate::checked(
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into(),
+    )?;
     // SAFETY: the set is initialised and only read.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     let fd = crate::checked(fd.into())?;
@@ -55,7 +57,8 @@ pub fn next(reporter: BorrowedFd<'_>) -> io::Result<Option<Received>> {
         Ok(read) if read as usize == size => {
             // SAFETY: the kernel wrote a whole record.
             let info = unsafe { info.assume_init() };
-            let by_process = matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
+            let by_process =
+                matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
             Ok(Some(Received { signal: info.ssi_signo as i32, by_process }))
         }
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EIO)),

@@ -25,11 +25,7 @@ pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
             &raw mut size,
         )
     };
-    if status < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(cookie)
-    }
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
 /// `connect(2)` with an address of any family, as the bytes of its `sockaddr`.
@@ -44,11 +40,7 @@ pub fn connect(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
     // the whole call, as plain bytes of no alignment.
     let status =
         unsafe { libc::connect(socket.as_fd().as_raw_fd(), address.as_ptr().cast(), length) };
-    if status < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -66,10 +58,7 @@ mod tests {
         assert_ne!(cookie, 0);
         assert_eq!(netns_cookie(&unix).unwrap(), cookie);
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert_eq!(
-            netns_cookie(&file).unwrap_err().raw_os_error(),
-            Some(libc::ENOTSOCK)
-        );
+        assert_eq!(netns_cookie(&file).unwrap_err().raw_os_error(), Some(libc::ENOTSOCK));
     }
 
     #[test]

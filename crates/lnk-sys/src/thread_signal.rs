@@ -51,18 +51,9 @@ pub fn interrupt(thread: Pid) -> io::Result<()> {
     // SAFETY: tgkill takes three numbers and touches no memory. The signal's
     // handler is installed (or its default is to be ignored) and does nothing.
     let status = unsafe {
-        libc::syscall(
-            libc::SYS_tgkill,
-            process.as_raw_pid(),
-            thread.as_raw_pid(),
-            SIGNAL,
-        )
+        libc::syscall(libc::SYS_tgkill, process.as_raw_pid(), thread.as_raw_pid(), SIGNAL)
     };
-    if status < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}

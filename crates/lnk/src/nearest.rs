@@ -23,15 +23,10 @@ fn distance(a: &str, b: &str) -> usize {
                 i + j
             } else {
                 let wrong = usize::from(a[i - 1] != b[j - 1]);
-                let plain = (rows[i - 1][j] + 1)
-                    .min(rows[i][j - 1] + 1)
-                    .min(rows[i - 1][j - 1] + wrong);
+                let plain =
+                    (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + wrong);
                 let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                if swapped {
-                    plain.min(rows[i - 2][j - 2] + 1)
-                } else {
-                    plain
-                }
+                if swapped { plain.min(rows[i - 2][j - 2] + 1) } else { plain }
             };
         }
     }

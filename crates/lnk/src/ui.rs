@@ -36,9 +36,7 @@ pub fn is_watched() -> bool {
 
 /// Text of our own on stdout, such as help.
 pub fn page(text: &str) -> Result<()> {
-    let lines = text
-        .lines()
-        .map(|line| escaped(line.trim_end().as_bytes()) + "\n");
+    let lines = text.lines().map(|line| escaped(line.trim_end().as_bytes()) + "\n");
     generated(lines.collect::<String>().as_bytes())
 }
 
@@ -48,10 +46,9 @@ pub fn generated(text: &[u8]) -> Result<()> {
     match out.write_all(text).and_then(|()| out.flush()) {
         // Whoever read this has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(CommandError::Because(format!(
-            "can't write to stdout: {}",
-            reason(&error)
-        ))),
+        Err(error) => {
+            Err(CommandError::Because(format!("can't write to stdout: {}", reason(&error))))
+        }
         Ok(()) => Ok(()),
     }
 }
@@ -63,11 +60,7 @@ impl Terminal {
     /// The terminal, where there is one that can be asked on: a job in the
     /// background would be stopped by reading it.
     pub fn open() -> Option<Self> {
-        let tty = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/tty")
-            .ok()?;
+        let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         (tcgetpgrp(&tty).ok()? == getpgrp()).then_some(Self(tty))
     }
 

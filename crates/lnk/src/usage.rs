@@ -68,19 +68,12 @@ fn named_here(name: &str, command: &Command, typed: &str) -> Option<String> {
 /// For `lnk run`, which is `lnk sandbox run`.
 fn named_below(root: &Command, typed: &str) -> Option<String> {
     root.get_subcommands().find_map(|group| {
-        named_here(
-            &format!("{} {}", root.get_name(), group.get_name()),
-            group,
-            typed,
-        )
+        named_here(&format!("{} {}", root.get_name(), group.get_name()), group, typed)
     })
 }
 
 fn visible(command: &Command) -> impl Iterator<Item = &str> {
-    command
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .map(Command::get_name)
+    command.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name)
 }
 
 fn missing(error: &Error, name: &str) -> String {
@@ -97,10 +90,7 @@ fn invalid_value(error: &Error, name: &str) -> String {
     if value.is_empty() {
         let (flag, value_name) = arg.split_once(' ').unwrap_or((&arg, "<VALUE>"));
         let value_name = value_name.trim_matches(['<', '>']);
-        return format!(
-            "{flag} needs a {}: {flag} {value_name}",
-            value_name.to_lowercase()
-        );
+        return format!("{flag} needs a {}: {flag} {value_name}", value_name.to_lowercase());
     }
     match context(error, ContextKind::ValidValue).as_str() {
         "" => format!("'{value}' is no value for {arg}: see '{name} -h'"),
@@ -118,9 +108,5 @@ fn context(error: &Error, kind: ContextKind) -> String {
 
 fn first_line(error: &Error) -> String {
     let text = error.to_string();
-    text.lines()
-        .next()
-        .unwrap_or_default()
-        .trim_start_matches("error: ")
-        .to_owned()
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }

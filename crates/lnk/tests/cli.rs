@@ -26,19 +26,12 @@ fn one_line(output: &Output) -> String {
     assert_eq!(output.stdout, b"");
     let line = stderr.strip_suffix('\n').expect("a line ends");
     assert!(!line.contains('\n'), "more than a line: {stderr}");
-    line.strip_prefix("lnk sandbox: ")
-        .expect("the line says whose it is")
-        .to_owned()
+    line.strip_prefix("lnk sandbox: ").expect("the line says whose it is").to_owned()
 }
 
 /// The refusal of `lnk sandbox run` with these words.
 fn run_refusal(words: &str) -> String {
-    refusal(
-        &["sandbox", "run"]
-            .into_iter()
-            .chain(words.split_whitespace())
-            .collect::<Vec<_>>(),
-    )
+    refusal(&["sandbox", "run"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>())
 }
 
 #[test]
@@ -67,20 +60,9 @@ fn a_mistyped_flag_gets_the_right_one() {
 #[test]
 fn an_unknown_flag_gets_no_wrong_one() {
     insta::assert_snapshot!(run_refusal("--port 5432 -- true"), @"unknown flag --port: 'lnk sandbox run -h' lists the flags");
-    for flag in [
-        "--internet-host",
-        "--spec",
-        "--command",
-        "--tool",
-        "--tcp",
-        "-w",
-        "--yes",
-    ] {
+    for flag in ["--internet-host", "--spec", "--command", "--tool", "--tcp", "-w", "--yes"] {
         let line = run_refusal(&format!("{flag} x -- true"));
-        assert_eq!(
-            line,
-            format!("unknown flag {flag}: 'lnk sandbox run -h' lists the flags")
-        );
+        assert_eq!(line, format!("unknown flag {flag}: 'lnk sandbox run -h' lists the flags"));
     }
 }
 
@@ -131,49 +113,29 @@ fn the_mounts_are_only_forced_by_a_right_name() {
 fn a_working_folder_that_is_gone_is_told() {
     let gone = tempfile::tempdir().unwrap();
     // The shell goes there, and only then the folder goes.
-    let script = format!(
-        "rmdir \"$PWD\"; exec '{}' sandbox run -- true",
-        env!("CARGO_BIN_EXE_lnk")
-    );
-    let output = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(gone.path())
-        .output()
-        .unwrap();
+    let script =
+        format!("rmdir \"$PWD\"; exec '{}' sandbox run -- true", env!("CARGO_BIN_EXE_lnk"));
+    let output =
+        Command::new("sh").args(["-c", &script]).current_dir(gone.path()).output().unwrap();
     insta::assert_snapshot!(one_line(&output), @"the working folder can't be found (no such file or directory): cd to one");
 }
 
 #[test]
 fn what_was_typed_cant_act_on_the_terminal() {
     let strange = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let words = [strange(
-        b"a\x1b[31m\xff\xe2\x80\xae\nlnk sandbox: all is well",
-    )];
+    let words = [strange(b"a\x1b[31m\xff\xe2\x80\xae\nlnk sandbox: all is well")];
     insta::assert_snapshot!(refusal(&words), @r#"unknown command 'a\x1b[31m�\u{202e}\nlnk sandbox: all is well': 'lnk -h' lists the commands"#);
-    let flag = [
-        "sandbox".into(),
-        "run".into(),
-        strange(b"--\x1b[2J\x07"),
-        "true".into(),
-    ];
+    let flag = ["sandbox".into(), "run".into(), strange(b"--\x1b[2J\x07"), "true".into()];
     insta::assert_snapshot!(refusal(&flag), @r#"unknown flag --\x1b[2J\x07: 'lnk sandbox run -h' lists the flags"#);
-    let name = [
-        "sandbox".into(),
-        "run".into(),
-        "--allow".into(),
-        strange(b"\x1b]0;x\x07"),
-        "true".into(),
-    ];
+    let name =
+        ["sandbox".into(), "run".into(), "--allow".into(), strange(b"\x1b]0;x\x07"), "true".into()];
     insta::assert_snapshot!(refusal(&name), @r#"--allow knows no permission '\x1b]0;x\x07': use --read and --write to open folders"#);
 }
 
 #[test]
 fn the_version_is_the_packages() {
     let output = run(&["--version"]);
-    assert_eq!(
-        output.stdout,
-        format!("lnk {}\n", env!("CARGO_PKG_VERSION")).as_bytes()
-    );
+    assert_eq!(output.stdout, format!("lnk {}\n", env!("CARGO_PKG_VERSION")).as_bytes());
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(run(&["-V"]).stdout, output.stdout);
 }
@@ -205,25 +167,12 @@ fn man_pages_are_made_for_each_command_shown() {
     let folder = tempfile::tempdir().unwrap();
     let output = lnk().arg("man").arg(folder.path()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let mut pages: Vec<_> = fs::read_dir(folder.path())
-        .unwrap()
-        .map(|page| page.unwrap().file_name())
-        .collect();
+    let mut pages: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().file_name()).collect();
     pages.sort();
-    assert_eq!(
-        pages,
-        [
-            "lnk-sandbox-ready.1",
-            "lnk-sandbox-run.1",
-            "lnk-sandbox.1",
-            "lnk.1"
-        ]
-    );
+    assert_eq!(pages, ["lnk-sandbox-ready.1", "lnk-sandbox-run.1", "lnk-sandbox.1", "lnk.1"]);
     let run = fs::read_to_string(folder.path().join("lnk-sandbox-run.1")).unwrap();
-    assert!(
-        run.contains("write\\-dot\\-files") && run.contains("npm run build"),
-        "{run}"
-    );
+    assert!(run.contains("write\\-dot\\-files") && run.contains("npm run build"), "{run}");
     assert!(!run.contains("allow"), "hidden flags stay hidden: {run}");
 
     insta::assert_snapshot!(refusal(&["man", "/no/such/folder"]), @"can't write man pages into /no/such/folder: no such file or directory");

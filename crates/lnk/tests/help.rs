@@ -187,12 +187,7 @@ fn lnk_sandbox_ready() {
 
 #[test]
 fn every_line_fits_a_terminal() {
-    for page in [
-        "-h",
-        "sandbox --help",
-        "sandbox run --help",
-        "sandbox ready --help",
-    ] {
+    for page in ["-h", "sandbox --help", "sandbox run --help", "sandbox ready --help"] {
         for line in help(page).lines() {
             assert!(line.chars().count() <= 90, "{page}: {line}");
             assert_eq!(line.trim_end(), line, "{page}");

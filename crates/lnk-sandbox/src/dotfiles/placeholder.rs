@@ -102,10 +102,7 @@ impl Gate {
     }
 
     fn enter_at(state: OwnedFd) -> io::Result<Gate> {
-        let gate = Gate {
-            _lock: lock_gate(&state)?,
-            state,
-        };
+        let gate = Gate { _lock: lock_gate(&state)?, state };
         gate.sweep()?;
         Ok(gate)
     }
@@ -182,8 +179,7 @@ impl Gate {
             }
         }
         free.sort_by_key(|(record, ..)| Reverse(depth(&record.path)));
-        free.iter()
-            .try_for_each(|(record, key, _locked)| self.sweep_one(key, record))
+        free.iter().try_for_each(|(record, key, _locked)| self.sweep_one(key, record))
     }
 
     fn sweep_one(&self, key: &str, record: &Record) -> io::Result<()> {
@@ -340,14 +336,9 @@ impl Record {
                 read => done += read,
             }
         }
-        let mut fields = bytes[..done]
-            .split_inclusive(|&b| b == 0)
-            .map_while(|field| {
-                field
-                    .strip_suffix(b"\0")
-                    .filter(|f| !f.is_empty())
-                    .map(OsStr::from_bytes)
-            });
+        let mut fields = bytes[..done].split_inclusive(|&b| b == 0).map_while(|field| {
+            field.strip_suffix(b"\0").filter(|f| !f.is_empty()).map(OsStr::from_bytes)
+        });
         Ok(Record {
             path: fields.next().map(PathBuf::from).unwrap_or_default(),
             names: fields.map(OsStr::to_owned).collect(),
@@ -395,12 +386,11 @@ fn parents(folders: &[Folder<'_>]) -> io::Result<BTreeMap<String, Parent>> {
             let (above, name) = split(name)?;
             add(&mut parents, folder, above, Some(name))?;
         }
-        let covered = folder.protection.masks.iter().filter_map(|mask| {
-            mask.path
-                .strip_prefix(folder.path)
-                .ok()
-                .and_then(Path::parent)
-        });
+        let covered = folder
+            .protection
+            .masks
+            .iter()
+            .filter_map(|mask| mask.path.strip_prefix(folder.path).ok().and_then(Path::parent));
         let covered: BTreeSet<&Path> = covered.collect();
         for above in covered {
             add(&mut parents, folder, above, None)?;
@@ -415,11 +405,7 @@ fn add(
     above: &Path,
     name: Option<&OsStr>,
 ) -> io::Result<()> {
-    let from = if above.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        above
-    };
+    let from = if above.as_os_str().is_empty() { Path::new(".") } else { above };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let fd = rustix::fs::openat2(folder.fd, from, flags, Mode::empty(), how)?;
@@ -463,8 +449,7 @@ fn key_of(folder: impl AsFd) -> io::Result<String> {
 
 fn is_key(name: &str) -> bool {
     let number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    name.split_once('-')
-        .is_some_and(|(device, inode)| number(device) && number(inode))
+    name.split_once('-').is_some_and(|(device, inode)| number(device) && number(inode))
 }
 
 #[cfg(test)]
@@ -485,11 +470,7 @@ mod tests {
         let (state, folder) = (real.join("state"), real.join("folder"));
         fs::create_dir(&state).unwrap();
         fs::create_dir(&folder).unwrap();
-        Place {
-            _root: root,
-            state,
-            folder,
-        }
+        Place { _root: root, state, folder }
     }
 
     impl Place {
@@ -497,11 +478,7 @@ mod tests {
             let gate = Gate::enter(&self.state).unwrap();
             let protection = protect(&self.folder).unwrap();
             let fd = File::open(&self.folder).unwrap();
-            let folder = Folder {
-                fd: fd.as_fd(),
-                path: &self.folder,
-                protection: &protection,
-            };
+            let folder = Folder { fd: fd.as_fd(), path: &self.folder, protection: &protection };
             let placeholders = gate.place(&[folder]).unwrap();
             assert_eq!(placeholders.appeared(), [] as [PathBuf; 0]);
             placeholders
@@ -518,9 +495,7 @@ mod tests {
 
     fn listing(folder: &Path) -> BTreeSet<String> {
         let entries = fs::read_dir(folder).unwrap();
-        entries
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect()
+        entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
     }
 
     /// As the kernel does when a run is killed: its descriptors are closed.
@@ -550,11 +525,7 @@ mod tests {
             let (first, second) = (place.start(), place.start());
             let during = place.names();
             assert!(during.contains(".git"));
-            let (ends, stays) = if first_ends_first {
-                (first, second)
-            } else {
-                (second, first)
-            };
+            let (ends, stays) = if first_ends_first { (first, second) } else { (second, first) };
             ends.remove().unwrap();
             assert_eq!(place.names(), during);
             stays.remove().unwrap();
@@ -599,14 +570,8 @@ mod tests {
         fs::write(place.folder.join(".envrc"), "use flake").unwrap();
         fs::remove_dir(place.folder.join(".idea")).unwrap();
         run.remove().unwrap();
-        assert_eq!(
-            place.names(),
-            [".envrc", ".vscode"].map(String::from).into()
-        );
-        assert_eq!(
-            fs::read(place.folder.join(".vscode/settings.json")).unwrap(),
-            b"{}"
-        );
+        assert_eq!(place.names(), [".envrc", ".vscode"].map(String::from).into());
+        assert_eq!(fs::read(place.folder.join(".vscode/settings.json")).unwrap(), b"{}");
         assert_eq!(place.records(), 0);
     }
 
@@ -627,11 +592,7 @@ mod tests {
         let protection = protect(&place.folder).unwrap();
         fs::create_dir(place.folder.join(".idea")).unwrap();
         let fd = File::open(&place.folder).unwrap();
-        let folder = Folder {
-            fd: fd.as_fd(),
-            path: &place.folder,
-            protection: &protection,
-        };
+        let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
         let run = gate.place(&[folder]).unwrap();
         assert_eq!(run.appeared(), [place.folder.join(".idea")]);
         run.remove().unwrap();
@@ -646,16 +607,10 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         let outer_run = {
             let gate = Gate::enter(&place.state).unwrap();
-            let protection = Protection {
-                missing: vec![odd.join("d\n.git")],
-                ..Protection::default()
-            };
+            let protection =
+                Protection { missing: vec![odd.join("d\n.git")], ..Protection::default() };
             let fd = File::open(&place.folder).unwrap();
-            let folder = Folder {
-                fd: fd.as_fd(),
-                path: &place.folder,
-                protection: &protection,
-            };
+            let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
             gate.place(&[folder]).unwrap()
         };
         assert!(inner.join("d\n.git").is_dir());
@@ -666,16 +621,9 @@ mod tests {
                 path: inner.join("d\n.git"),
                 cover: crate::dotfiles::Cover::ReadOnly,
             };
-            let protection = Protection {
-                masks: vec![mask],
-                ..Protection::default()
-            };
+            let protection = Protection { masks: vec![mask], ..Protection::default() };
             let fd = File::open(&inner).unwrap();
-            let folder = Folder {
-                fd: fd.as_fd(),
-                path: &inner,
-                protection: &protection,
-            };
+            let folder = Folder { fd: fd.as_fd(), path: &inner, protection: &protection };
             gate.place(&[folder]).unwrap()
         };
         outer_run.remove().unwrap();
@@ -711,16 +659,9 @@ mod tests {
         for missing in ["sub/.git", "../away/.git", "/away/.git"] {
             let gate = Gate::enter(&place.state).unwrap();
             let missing = vec![PathBuf::from(".envrc"), PathBuf::from(missing)];
-            let protection = Protection {
-                missing,
-                ..Protection::default()
-            };
+            let protection = Protection { missing, ..Protection::default() };
             let fd = File::open(&place.folder).unwrap();
-            let folder = Folder {
-                fd: fd.as_fd(),
-                path: &place.folder,
-                protection: &protection,
-            };
+            let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
             assert!(gate.place(&[folder]).is_err());
         }
         assert_eq!(listing(&away), BTreeSet::new());
@@ -733,16 +674,9 @@ mod tests {
         let place = place();
         let gate = Gate::enter(&place.state).unwrap();
         let missing = vec![PathBuf::from(".envrc"), PathBuf::from("x".repeat(300))];
-        let protection = Protection {
-            missing,
-            ..Protection::default()
-        };
+        let protection = Protection { missing, ..Protection::default() };
         let fd = File::open(&place.folder).unwrap();
-        let folder = Folder {
-            fd: fd.as_fd(),
-            path: &place.folder,
-            protection: &protection,
-        };
+        let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
         assert!(gate.place(&[folder]).is_err());
         assert_eq!(place.names(), BTreeSet::new());
     }
@@ -783,18 +717,9 @@ mod tests {
     fn placeholders_in_a_placeholder_go_first() {
         let place = place();
         let info = format!("160000,{},sub/mod", "1".repeat(40));
-        for args in [
-            &["init", "-q"][..],
-            &["update-index", "--add", "--cacheinfo", &info],
-        ] {
+        for args in [&["init", "-q"][..], &["update-index", "--add", "--cacheinfo", &info]] {
             let mut git = std::process::Command::new("git");
-            assert!(
-                git.current_dir(&place.folder)
-                    .args(args)
-                    .status()
-                    .unwrap()
-                    .success()
-            );
+            assert!(git.current_dir(&place.folder).args(args).status().unwrap().success());
         }
         for _ in 0..2 {
             let (first, second, third) = (place.start(), place.start(), place.start());
@@ -816,10 +741,7 @@ mod tests {
         let record = Record::read(&file).unwrap();
         assert_eq!(record.path, Path::new("/p"));
         assert_eq!(record.names, ["a", "b\nc"].map(OsString::from).into());
-        let shorter = Record {
-            path: "/p".into(),
-            names: ["a".into()].into(),
-        };
+        let shorter = Record { path: "/p".into(), names: ["a".into()].into() };
         shorter.write(&file).unwrap();
         assert_eq!(Record::read(&file).unwrap(), shorter);
     }

@@ -69,10 +69,10 @@ impl Protection {
     /// masks and each placeholder, read-only, parents first.
     #[must_use]
     pub fn with_placeholders(&self, folder: &Path) -> Vec<Mask> {
-        let placeholders = self.missing.iter().map(|name| Mask {
-            path: folder.join(name),
-            cover: Cover::ReadOnly,
-        });
+        let placeholders = self
+            .missing
+            .iter()
+            .map(|name| Mask { path: folder.join(name), cover: Cover::ReadOnly });
         let mut masks: Vec<_> = self.masks.iter().cloned().chain(placeholders).collect();
         masks.sort_by(|a, b| a.path.cmp(&b.path));
         masks
@@ -217,11 +217,7 @@ impl<'a> Survey<'a> {
         let Some((found, stat)) = self.cover(top, Path::new(protected::GIT))? else {
             return Ok(None);
         };
-        let git_folder = if is_folder(&stat) {
-            Some(found)
-        } else {
-            self.named_by(top, &found)?
-        };
+        let git_folder = if is_folder(&stat) { Some(found) } else { self.named_by(top, &found)? };
         if let (Some(Cover::Link { content }), Some(git_folder)) =
             (self.covers.get_mut(&name), &git_folder)
         {
@@ -238,9 +234,7 @@ impl<'a> Survey<'a> {
         };
         let path = gitfile::parse(&text).map_err(|error| on(file, &error.to_string()))?;
         let found = self.cover(top, as_path(path))?;
-        Ok(found
-            .filter(|(_, stat)| is_folder(stat))
-            .map(|(path, _)| path))
+        Ok(found.filter(|(_, stat)| is_folder(stat)).map(|(path, _)| path))
     }
 
     /// What git runs by way of a git folder's own files, wherever it lies.
@@ -263,11 +257,7 @@ impl<'a> Survey<'a> {
         self.cover_links_in(hooks)?;
         let config = self.config(&common, Path::new("config"), top, 0)?;
         self.config(git_folder, Path::new(protected::CONFIG_WORKTREE), top, 0)?;
-        let hash = if config.sha256() {
-            index::Hash::Sha256
-        } else {
-            index::Hash::Sha1
-        };
+        let hash = if config.sha256() { index::Hash::Sha256 } else { index::Hash::Sha1 };
         self.submodules(git_folder, top, hash)
     }
 
@@ -307,10 +297,7 @@ impl<'a> Survey<'a> {
 
     fn submodule(&mut self, top: &Path, path: &Path) -> io::Result<()> {
         if !path.components().all(|c| matches!(c, Component::Normal(_))) {
-            return Err(on(
-                top,
-                "git's index holds a submodule with a path that leads elsewhere",
-            ));
+            return Err(on(top, "git's index holds a submodule with a path that leads elsewhere"));
         }
         let walk = self.walk(top, path)?;
         match &walk.end {
@@ -358,9 +345,7 @@ impl<'a> Survey<'a> {
         } else {
             self.cover(self.folder, Path::new(protected::HEAD))?;
             let valid = is_file(&stat)
-                && self
-                    .read(&head, MAX_POINTER)?
-                    .is_some_and(|h| names_a_commit(&h));
+                && self.read(&head, MAX_POINTER)?.is_some_and(|h| names_a_commit(&h));
             if !valid {
                 return Ok(());
             }
@@ -370,9 +355,7 @@ impl<'a> Survey<'a> {
         }
         let config = self.config(self.folder, Path::new("config"), self.folder, 0)?;
         if config.worktree_config()
-            || self
-                .lstat(&self.folder.join(protected::CONFIG_WORKTREE))?
-                .is_some()
+            || self.lstat(&self.folder.join(protected::CONFIG_WORKTREE))?.is_some()
         {
             self.cover(self.folder, Path::new(protected::CONFIG_WORKTREE))?;
         }
@@ -385,9 +368,9 @@ impl<'a> Survey<'a> {
         let head = git_folder.join(protected::HEAD);
         let good = match self.lstat(&head)? {
             Some(stat) if is_link(&stat) => self.readlink(&head)?.starts_with("refs"),
-            Some(stat) if is_file(&stat) => self
-                .read(&head, MAX_POINTER)?
-                .is_some_and(|head| names_a_commit(&head)),
+            Some(stat) if is_file(&stat) => {
+                self.read(&head, MAX_POINTER)?.is_some_and(|head| names_a_commit(&head))
+            }
             _ => false,
         };
         let common = self.common_folder(git_folder)?;
@@ -430,9 +413,7 @@ impl<'a> Survey<'a> {
         let Some(path) = config.worktree() else {
             return Ok(false);
         };
-        Ok(self
-            .found(git_folder, as_path(path))?
-            .is_some_and(|(path, _)| path == top))
+        Ok(self.found(git_folder, as_path(path))?.is_some_and(|(path, _)| path == top))
     }
 
     fn is_linked_to(&mut self, top: &Path, git_folder: &Path) -> io::Result<bool> {
@@ -442,9 +423,7 @@ impl<'a> Survey<'a> {
         if path.file_name() != Some(OsStr::new(protected::GIT)) {
             return Ok(false);
         }
-        Ok(self
-            .found(git_folder, parent(&path))?
-            .is_some_and(|(path, _)| path == top))
+        Ok(self.found(git_folder, parent(&path))?.is_some_and(|(path, _)| path == top))
     }
 
     // --- configuration -------------------------------------------------------
@@ -464,10 +443,7 @@ impl<'a> Survey<'a> {
             return Ok(none);
         };
         if depth > MAX_INCLUDES {
-            return Err(on(
-                &file,
-                "git configurations include one another too deeply",
-            ));
+            return Err(on(&file, "git configurations include one another too deeply"));
         }
         if !self.configs.insert((file.clone(), top.to_owned())) && depth > 0 {
             return Ok(none);
@@ -481,9 +457,7 @@ impl<'a> Survey<'a> {
         let config =
             config::Config::parse(&bytes).map_err(|error| on(&file, &error.to_string()))?;
         // Where the file is a link, git starts at the link's folder.
-        let from = self
-            .found(base, parent(path))?
-            .map_or(base.to_owned(), |(folder, _)| folder);
+        let from = self.found(base, parent(path))?.map_or(base.to_owned(), |(folder, _)| folder);
         for included in config.includes().chain(config.conditional_includes()) {
             for (base, path) in self.readings(&from, included) {
                 self.cover(&base, &path)?;
@@ -519,15 +493,10 @@ impl<'a> Survey<'a> {
         let Some(slash) = path.iter().position(|&b| b == b'/') else {
             return Vec::new();
         };
-        let below = path[slash..]
-            .iter()
-            .position(|&b| b != b'/')
-            .map_or(path.len(), |n| slash + n);
+        let below = path[slash..].iter().position(|&b| b != b'/').map_or(path.len(), |n| slash + n);
         let below = as_path(&path[below..]);
         let homes = self.folder.ancestors().skip(1);
-        homes
-            .map(|home| (home.to_owned(), below.to_owned()))
-            .collect()
+        homes.map(|home| (home.to_owned(), below.to_owned())).collect()
     }
 
     // --- covering ------------------------------------------------------------
@@ -589,31 +558,18 @@ impl<'a> Survey<'a> {
     }
 
     fn cover_walked_links(&mut self, walk: &Walk) {
-        for link in walk
-            .links
-            .iter()
-            .filter(|link| link.starts_with(self.folder))
-        {
-            self.covers
-                .entry(link.clone())
-                .or_insert_with(|| Cover::Link {
-                    content: Vec::new(),
-                });
+        for link in walk.links.iter().filter(|link| link.starts_with(self.folder)) {
+            self.covers.entry(link.clone()).or_insert_with(|| Cover::Link { content: Vec::new() });
         }
     }
 
     fn finish(self) -> Protection {
         let covered = |path: &Path| {
-            path.ancestors()
-                .skip(1)
-                .any(|above| self.covers.get(above) == Some(&Cover::ReadOnly))
+            path.ancestors().skip(1).any(|above| self.covers.get(above) == Some(&Cover::ReadOnly))
         };
         let missing = self.missing.iter().filter(|path| !covered(path));
         let missing = missing
-            .map(|path| {
-                path.strip_prefix(self.folder)
-                    .expect("only paths inside are recorded")
-            })
+            .map(|path| path.strip_prefix(self.folder).expect("only paths inside are recorded"))
             .map(Path::to_owned)
             .collect();
         // The map's order is by components, so parents come first.
@@ -621,10 +577,7 @@ impl<'a> Survey<'a> {
             .covers
             .iter()
             .filter(|(path, _)| !covered(path))
-            .map(|(path, cover)| Mask {
-                path: path.clone(),
-                cover: cover.clone(),
-            })
+            .map(|(path, cover)| Mask { path: path.clone(), cover: cover.clone() })
             .collect();
         Protection {
             masks,
@@ -650,11 +603,8 @@ impl<'a> Survey<'a> {
 
     /// Follows `path` from the real folder `base` as the kernel would.
     fn walk(&self, base: &Path, path: &Path) -> io::Result<Walk> {
-        let mut walk = Walk {
-            folders: Vec::new(),
-            links: Vec::new(),
-            end: End::Missing(PathBuf::new()),
-        };
+        let mut walk =
+            Walk { folders: Vec::new(), links: Vec::new(), end: End::Missing(PathBuf::new()) };
         let mut at = base.to_owned();
         let mut last: Option<Stat> = None;
         let mut rest: VecDeque<OsString> = VecDeque::new();
@@ -717,11 +667,7 @@ impl<'a> Survey<'a> {
         let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match path.strip_prefix(self.folder) {
             Ok(below) => {
-                let below = if below.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    below
-                };
+                let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
                 let how = how | ResolveFlags::BENEATH;
                 rustix::fs::openat2(self.fd.as_fd(), below, flags, Mode::empty(), how)
             }
@@ -873,10 +819,7 @@ fn name_of(path: &Path) -> &OsStr {
 
 /// An error that names its path, escaped.
 fn on(path: &Path, what: &str) -> io::Error {
-    io::Error::other(format!(
-        "{}: {what}",
-        path.as_os_str().as_bytes().escape_ascii()
-    ))
+    io::Error::other(format!("{}: {what}", path.as_os_str().as_bytes().escape_ascii()))
 }
 
 #[cfg(test)]
@@ -897,32 +840,17 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let real = root.path().canonicalize().unwrap();
         fs::create_dir(real.join("top")).unwrap();
-        Place {
-            top: real.join("top"),
-            root: real,
-            _root: root,
-        }
+        Place { top: real.join("top"), root: real, _root: root }
     }
 
     fn git(folder: &Path, args: &[&str]) {
         let out = Command::new("git")
             .current_dir(folder)
-            .args([
-                "-c",
-                "protocol.file.allow=always",
-                "-c",
-                "user.name=n",
-                "-c",
-                "user.email=e",
-            ])
+            .args(["-c", "protocol.file.allow=always", "-c", "user.name=n", "-c", "user.email=e"])
             .args(args)
             .output()
             .unwrap();
-        assert!(
-            out.status.success(),
-            "git {args:?}: {}",
-            out.stderr.escape_ascii()
-        );
+        assert!(out.status.success(), "git {args:?}: {}", out.stderr.escape_ascii());
     }
 
     fn repository(folder: &Path) {
@@ -941,15 +869,9 @@ mod tests {
         fn protect(&self) -> Protection {
             let protection = protect(&self.top).unwrap();
             for (i, mask) in protection.masks.iter().enumerate() {
-                assert!(
-                    mask.path.starts_with(&self.top) && mask.path != self.top,
-                    "{mask:?}"
-                );
+                assert!(mask.path.starts_with(&self.top) && mask.path != self.top, "{mask:?}");
                 let later_parent = |m: &Mask| mask.path.starts_with(&m.path);
-                assert!(
-                    !protection.masks[i + 1..].iter().any(later_parent),
-                    "{mask:?} too early"
-                );
+                assert!(!protection.masks[i + 1..].iter().any(later_parent), "{mask:?} too early");
             }
             for missing in &protection.missing {
                 assert!(fs::symlink_metadata(self.top.join(missing)).is_err());
@@ -964,11 +886,7 @@ mod tests {
         /// Every folder between the top and `path` is a mount, so that none can
         /// be renamed.
         fn assert_pinned(&self, protection: &Protection, path: &Path) {
-            for above in path
-                .ancestors()
-                .skip(1)
-                .filter(|p| !p.as_os_str().is_empty())
-            {
+            for above in path.ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()) {
                 let cover = self.cover(protection, above.to_str().unwrap());
                 assert!(cover.is_some(), "{above:?} above {path:?} isn't covered");
             }
@@ -976,11 +894,7 @@ mod tests {
 
         fn cover(&self, protection: &Protection, path: &str) -> Option<Cover> {
             let path = self.top.join(path);
-            protection
-                .masks
-                .iter()
-                .find(|m| m.path == path)
-                .map(|m| m.cover.clone())
+            protection.masks.iter().find(|m| m.path == path).map(|m| m.cover.clone())
         }
 
         fn refused(&self) -> String {
@@ -989,9 +903,7 @@ mod tests {
     }
 
     fn link(content: &str) -> Option<Cover> {
-        Some(Cover::Link {
-            content: content.into(),
-        })
+        Some(Cover::Link { content: content.into() })
     }
 
     fn missing(protection: &Protection, name: &str) -> bool {
@@ -1048,11 +960,7 @@ mod tests {
         let place = place();
         repository(&place.top);
         place.write("scripts/check.sh", "x");
-        symlink(
-            "../../scripts/check.sh",
-            place.top.join(".git/hooks/pre-commit"),
-        )
-        .unwrap();
+        symlink("../../scripts/check.sh", place.top.join(".git/hooks/pre-commit")).unwrap();
         place.write("tasks.json", "x");
         fs::create_dir(place.top.join(".vscode")).unwrap();
         symlink("../tasks.json", place.top.join(".vscode/tasks.json")).unwrap();
@@ -1071,10 +979,7 @@ mod tests {
         symlink("store/git", place.top.join(".git")).unwrap();
         let p = place.protect();
         let real = place.top.join("store/git");
-        assert_eq!(
-            place.cover(&p, ".git"),
-            link(&format!("gitdir: {}\n", real.display()))
-        );
+        assert_eq!(place.cover(&p, ".git"), link(&format!("gitdir: {}\n", real.display())));
         assert_eq!(place.cover(&p, "store"), PIN);
         assert_eq!(place.cover(&p, "store/git"), READ_ONLY);
         assert!(!missing(&p, "HEAD"));
@@ -1087,12 +992,8 @@ mod tests {
         git(&place.top, &["init", "-q", "--separate-git-dir", "a/b/git"]);
         fs::write(place.top.join(".git"), "gitdir: a/b/git\n").unwrap();
         let p = place.protect();
-        for (name, cover) in [
-            (".git", READ_ONLY),
-            ("a", PIN),
-            ("a/b", PIN),
-            ("a/b/git", READ_ONLY),
-        ] {
+        for (name, cover) in [(".git", READ_ONLY), ("a", PIN), ("a/b", PIN), ("a/b/git", READ_ONLY)]
+        {
             assert_eq!(place.cover(&p, name), cover, "{name}");
         }
     }
@@ -1106,13 +1007,7 @@ mod tests {
         git(&main, &["worktree", "add", "-q", tree.to_str().unwrap()]);
         let p = protect(&tree).unwrap();
         assert_eq!(p.reads, [main.join(".git")]);
-        assert_eq!(
-            p.masks,
-            [Mask {
-                path: tree.join(".git"),
-                cover: Cover::ReadOnly
-            }]
-        );
+        assert_eq!(p.masks, [Mask { path: tree.join(".git"), cover: Cover::ReadOnly }]);
         assert!(!missing(&p, "HEAD"));
 
         // Another folder with the same .git file isn't its work tree.
@@ -1175,14 +1070,8 @@ mod tests {
         place.write("tools/hooks/pre-commit", "x");
         let name = place.top.file_name().unwrap().to_str().unwrap();
         git(&place.top, &["config", "include.path", "../conf/git"]);
-        git(
-            &place.top,
-            &["config", "includeIf.onbranch:x.path", "../none/at/all"],
-        );
-        git(
-            &place.top,
-            &["config", "core.hooksPath", &format!("~/{name}/later/hooks")],
-        );
+        git(&place.top, &["config", "includeIf.onbranch:x.path", "../none/at/all"]);
+        git(&place.top, &["config", "core.hooksPath", &format!("~/{name}/later/hooks")]);
         let p = place.protect();
         for file in ["conf/git", "conf/more", "tools/hooks"] {
             assert_eq!(place.cover(&p, file), READ_ONLY, "{file}");
@@ -1199,16 +1088,7 @@ mod tests {
         fs::rename(git_folder.join("config"), place.top.join("conf/config")).unwrap();
         symlink("../../conf/config", git_folder.join("config")).unwrap();
         let config = place.top.join("conf/config");
-        git(
-            &place.top,
-            &[
-                "config",
-                "--file",
-                config.to_str().unwrap(),
-                "include.path",
-                "../inc",
-            ],
-        );
+        git(&place.top, &["config", "--file", config.to_str().unwrap(), "include.path", "../inc"]);
         place.write("repo/inc", "[core]\nhooksPath = by-name");
         place.write("conf/gitfile", "gitdir: repo/.git");
         symlink("conf/gitfile", place.top.join(".git")).unwrap();

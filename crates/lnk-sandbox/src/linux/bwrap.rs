@@ -29,8 +29,15 @@ impl Arguments {
     pub fn base() -> Self {
         let mut arguments = Arguments::default();
         for flag in [
-            "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
-            "--unshare-cgroup-try", "--disable-userns", "--die-with-parent", "--as-pid-1",
+            "--unshare-user",
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+            "--disable-userns",
+            "--die-with-parent",
+            "--as-pid-1",
         ] {
             arguments.push(flag);
         }
@@ -61,7 +68,16 @@ impl Arguments {
     /// # Errors
     /// `EMFILE`, `ENOMEM` for the files it reads.
     pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
-        self.extend(["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]);
+        self.extend([
+            "--dev",
+            "/dev",
+            "--perms",
+            "1777",
+            "--tmpfs",
+            "/dev/shm",
+            "--remount-ro",
+            "/dev",
+        ]);
         self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
         let mut frozen: Vec<PathBuf> = Vec::new();
         for mount in &plan.mounts {

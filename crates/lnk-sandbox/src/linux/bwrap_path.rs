@@ -14,12 +14,8 @@ use lnk_spec::shown::word;
 use crate::error::reason;
 
 /// Where bubblewrap may be, in the order looked.
-pub const PLACES: [&str; 4] = [
-    "/usr/bin/bwrap",
-    "/usr/local/bin/bwrap",
-    "/bin/bwrap",
-    "/run/current-system/sw/bin/bwrap",
-];
+pub const PLACES: [&str; 4] =
+    ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// Why there is no bubblewrap to run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,16 +48,11 @@ pub fn find(root: &Path) -> Result<PathBuf, NotFound> {
 /// here, as in every namespace that maps all ids (user_namespaces(7)). In one
 /// that maps root away, root's own programs look like this.
 fn unmapped_owner(root: &Path) -> Option<u32> {
-    let overflow: u32 = fs::read_to_string(root.join("proc/sys/kernel/overflowuid"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
+    let overflow: u32 =
+        fs::read_to_string(root.join("proc/sys/kernel/overflowuid")).ok()?.trim().parse().ok()?;
     let map = fs::read_to_string(root.join("proc/self/uid_map")).ok()?;
     let mapped = map.lines().any(|line| {
-        let mut numbers = line
-            .split_whitespace()
-            .map(|word| word.parse::<u64>().unwrap_or(0));
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
         let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
         let first = first.unwrap_or(0);
         (first..first + count.unwrap_or(0)).contains(&u64::from(overflow))
@@ -77,10 +68,7 @@ fn find_owned_by(root: &Path, owners: &[u32]) -> Result<PathBuf, NotFound> {
             Ok(found) => return Ok(found),
             Err(Distrust::Absent) => {}
             Err(Distrust::Because(why)) if reason == NotFound::Missing => {
-                reason = NotFound::Untrusted {
-                    path: place.into(),
-                    why,
-                };
+                reason = NotFound::Untrusted { path: place.into(), why };
             }
             Err(Distrust::Because(_)) => {}
         }
@@ -100,11 +88,7 @@ fn trusted(root: &Path, path: &Path, owners: &[u32]) -> Result<PathBuf, Distrust
     })?;
     for part in real.ancestors() {
         let meta = fs::metadata(part).map_err(|error| {
-            Distrust::Because(format!(
-                "{} can't be looked at ({})",
-                word(part),
-                reason(&error)
-            ))
+            Distrust::Because(format!("{} can't be looked at ({})", word(part), reason(&error)))
         })?;
         if let Some(why) = changeable(part, &meta, owners) {
             return Err(Distrust::Because(why));
@@ -115,10 +99,7 @@ fn trusted(root: &Path, path: &Path, owners: &[u32]) -> Result<PathBuf, Distrust
     }
     let meta = fs::metadata(&real).map_err(|error| Distrust::Because(reason(&error)))?;
     if !meta.is_file() || meta.mode() & 0o111 == 0 {
-        return Err(Distrust::Because(format!(
-            "{} isn't a program",
-            word(&real)
-        )));
+        return Err(Distrust::Because(format!("{} isn't a program", word(&real))));
     }
     Ok(real)
 }
@@ -128,10 +109,7 @@ fn changeable(path: &Path, meta: &Metadata, owners: &[u32]) -> Option<String> {
     const STICKY: u32 = 0o1000;
     let (path, mode) = (word(path), meta.mode());
     if !owners.contains(&meta.uid()) {
-        return Some(format!(
-            "{path} belongs to user {}, not to root",
-            meta.uid()
-        ));
+        return Some(format!("{path} belongs to user {}, not to root", meta.uid()));
     }
     // In a sticky folder others add names, and can't replace root's.
     if meta.is_dir() && mode & STICKY != 0 {
@@ -187,10 +165,8 @@ mod tests {
 
         fn refusal(&self) -> String {
             match self.find() {
-                Err(NotFound::Untrusted { why, .. }) => why.replace(
-                    &format!("{}/", self.0.path().canonicalize().unwrap().display()),
-                    "/",
-                ),
+                Err(NotFound::Untrusted { why, .. }) => why
+                    .replace(&format!("{}/", self.0.path().canonicalize().unwrap().display()), "/"),
                 other => panic!("not refused: {other:?}"),
             }
         }
@@ -220,10 +196,7 @@ mod tests {
         system.mode("usr", 0o777);
         assert_eq!(system.refusal(), "everyone may write /usr");
         system.mode("usr", 0o1777);
-        assert!(
-            system.find().is_ok(),
-            "nobody replaces root's names in a sticky folder"
-        );
+        assert!(system.find().is_ok(), "nobody replaces root's names in a sticky folder");
     }
 
     #[test]
@@ -278,16 +251,8 @@ mod tests {
             fs::write(system.at("proc/self/uid_map"), map).unwrap();
             unmapped_owner(&system.at(""))
         };
-        assert_eq!(
-            owner("         0          0 4294967295\n"),
-            None,
-            "every id is somebody"
-        );
+        assert_eq!(owner("         0          0 4294967295\n"), None, "every id is somebody");
         assert_eq!(owner("0 1001 1\n"), Some(65534), "root is mapped away");
-        assert_eq!(
-            owner("0 1001 1\n1 100000 65536\n"),
-            None,
-            "a rootless container"
-        );
+        assert_eq!(owner("0 1001 1\n1 100000 65536\n"), None, "a rootless container");
     }
 }

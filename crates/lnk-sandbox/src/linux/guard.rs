@@ -60,7 +60,8 @@ fn guard(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> io::Resul
     for (path, names) in by_folder(watched) {
         let folder = tree::open_below(root.as_fd(), &path)?;
         rustix::process::fchdir(&folder)?;
-        let kinds = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
+        let kinds =
+            WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
         let watch = inotify::add_watch(&events, c".", kinds | WatchFlags::ONLYDIR)?;
         folders.insert(watch, Folder { path, names });
     }
@@ -98,7 +99,10 @@ fn guard(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> io::Resul
                 }
                 continue;
             }
-            let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) else { continue };
+            let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()))
+            else {
+                continue;
+            };
             if let Some(folder) = folders.get(&event.wd())
                 && folder.names.contains_key(name)
             {
@@ -122,13 +126,22 @@ fn by_folder(watched: &[Watched]) -> BTreeMap<PathBuf, BTreeMap<OsString, Recove
 fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let null = rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    );
     let null = match null {
         Ok(null) => null,
         // The tree that bubblewrap stands in has no devices; the sandbox's has.
         Err(_) => {
             let place = tree::open_below(root.as_fd(), Path::new("/dev"))?;
-            rustix::fs::openat(place, c"null", rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?
+            rustix::fs::openat(
+                place,
+                c"null",
+                rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+                rustix::fs::Mode::empty(),
+            )?
         }
     };
     rustix::stdio::dup2_stdin(&null)?;
@@ -142,7 +155,12 @@ fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result
 
 /// Covers a name again if it isn't: a missing one is asked back from the
 /// supervisor, as an empty folder, whose making comes here as an event.
-fn cover_again(root: &OwnedFd, folder: &Folder, name: &OsStr, supervisor: &OwnedFd) -> io::Result<()> {
+fn cover_again(
+    root: &OwnedFd,
+    folder: &Folder,
+    name: &OsStr,
+    supervisor: &OwnedFd,
+) -> io::Result<()> {
     let path = folder.path.join(name);
     let place = match tree::open_below(root.as_fd(), &path) {
         Ok(place) => place,
@@ -159,11 +177,14 @@ fn cover_again(root: &OwnedFd, folder: &Folder, name: &OsStr, supervisor: &Owned
     if tree::mount_id(place.as_fd())? != tree::mount_id(parent.as_fd())? {
         return Ok(());
     }
-    let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode) == rustix::fs::FileType::Symlink;
+    let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode)
+        == rustix::fs::FileType::Symlink;
     match &folder.names[name] {
         Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from),
         // A link where none was: covered by what shows nothing.
-        Recover::Itself { .. } if is_link => super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER)),
+        Recover::Itself { .. } if is_link => {
+            super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER))
+        }
         Recover::Itself { write } => {
             let copy = tree::copy_of(place.as_fd(), tree::bound(*write))?;
             tree::attach(copy.as_fd(), place.as_fd())

@@ -67,7 +67,8 @@ pub enum Expected {
 /// Runs the inner stage: `lnk __inner CONTROL ORDERS STDERR`, the arguments
 /// being numbers of inherited descriptors.
 pub fn main_inner(arguments: impl Iterator<Item = OsString>) -> ! {
-    let numbers: Vec<RawFd> = arguments.filter_map(|number| number.to_str()?.parse().ok()).collect();
+    let numbers: Vec<RawFd> =
+        arguments.filter_map(|number| number.to_str()?.parse().ok()).collect();
     let [control, orders, stderr] = numbers[..] else { exit_now(FENCE_FAILED) };
     let mut own = [control, orders, stderr].map(inherited).into_iter().flatten();
     let (Some(control), Some(orders), Some(stderr)) = (own.next(), own.next(), own.next()) else {
@@ -91,15 +92,20 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
     let orders = read_orders(orders)?;
     rustix::stdio::dup2_stderr(&stderr).map_err(|error| format!("standard error: {error}"))?;
     drop(stderr);
-    lnk_sys::keyring::join_anonymous_session().map_err(|error| format!("a session keyring of its own: {error}"))?;
+    lnk_sys::keyring::join_anonymous_session()
+        .map_err(|error| format!("a session keyring of its own: {error}"))?;
     orders.expected.iter().try_for_each(expect)?;
-    rustix::process::chdir(&orders.cwd)
-        .map_err(|error| format!("the working folder {}: {error}", lnk_spec::shown::word(&orders.cwd)))?;
-    let diag = super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
+    rustix::process::chdir(&orders.cwd).map_err(|error| {
+        format!("the working folder {}: {error}", lnk_spec::shown::word(&orders.cwd))
+    })?;
+    let diag =
+        super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| format!("no_new_privs: {error}"))?;
-    super::landlock::restrict(&orders.writable, &orders.private).map_err(|error| format!("Landlock: {error}"))?;
+    super::landlock::restrict(&orders.writable, &orders.private)
+        .map_err(|error| format!("Landlock: {error}"))?;
     let filter = super::seccomp::program_filter();
-    let listener = lnk_sys::seccomp::install_with_listener(&filter).map_err(|error| format!("seccomp: {error}"))?;
+    let listener = lnk_sys::seccomp::install_with_listener(&filter)
+        .map_err(|error| format!("seccomp: {error}"))?;
     message::send(control.as_fd(), &FromInner::Ready, &[listener.as_fd(), diag.as_fd()])
         .map_err(|error| format!("the supervisor: {error}"))?;
     drop((listener, diag));
@@ -115,7 +121,8 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
 
 fn read_orders(orders: OwnedFd) -> Result<Orders, String> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut std::fs::File::from(orders), &mut bytes).map_err(|error| format!("orders: {error}"))?;
+    io::Read::read_to_end(&mut std::fs::File::from(orders), &mut bytes)
+        .map_err(|error| format!("orders: {error}"))?;
     postcard::from_bytes(&bytes).map_err(|error| format!("orders: {error}"))
 }
 
@@ -136,13 +143,15 @@ fn expect(expected: &Expected) -> Result<(), String> {
     let (Expected::Bound { at, .. } | Expected::InMemory { at, .. }) = expected;
     let other = || format!("{} changed while the sandbox was built", lnk_spec::shown::word(at));
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat2(rustix::fs::CWD, at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-        .map_err(|_| other())?;
+    let fd =
+        rustix::fs::openat2(rustix::fs::CWD, at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|_| other())?;
     let stat = rustix::fs::fstat(&fd).map_err(|_| other())?;
     let as_expected = match expected {
         Expected::Bound { identity, write, .. } => {
             let mount = rustix::fs::fstatvfs(&fd).map_err(|_| other())?.f_flag;
-            Identity::from(&stat) == *identity && (*write || mount.contains(StatVfsMountFlags::RDONLY))
+            Identity::from(&stat) == *identity
+                && (*write || mount.contains(StatVfsMountFlags::RDONLY))
         }
         Expected::InMemory { mode, .. } => {
             /// `TMPFS_MAGIC`, linux/magic.h.
@@ -170,7 +179,9 @@ fn become_program(orders: &Orders, control: &OwnedFd) -> ! {
 /// it belongs to.
 fn exec_by_name(orders: &Orders) -> (i32, PathBuf) {
     let name = orders.program.first().map(|name| OsStr::from_bytes(name)).unwrap_or_default();
-    let strings = |list: &[Bytes]| CStrings::new(list.iter().map(|bytes| OsStr::from_bytes(bytes).to_owned()));
+    let strings = |list: &[Bytes]| {
+        CStrings::new(list.iter().map(|bytes| OsStr::from_bytes(bytes).to_owned()))
+    };
     let (Ok(arguments), Ok(env)) = (strings(&orders.program), strings(&orders.env)) else {
         return (libc::EINVAL, name.into());
     };
@@ -184,12 +195,14 @@ fn exec_by_name(orders: &Orders) -> (i32, PathBuf) {
     if name.as_bytes().contains(&b'/') {
         return (try_path(Path::new(name)), name.into());
     }
-    let search = orders.env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or_default();
+    let search =
+        orders.env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or_default();
     let mut found = (libc::ENOENT, PathBuf::from(name));
     for folder in std::env::split_paths(OsStr::from_bytes(search)) {
         let path = folder.join(name);
         let errno = try_path(&path);
-        let missing = matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP);
+        let missing =
+            matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP);
         if !missing {
             found = (errno, path);
             if errno != libc::EACCES {
@@ -208,7 +221,9 @@ fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
     let rest = orders.program.iter().skip(1).map(|bytes| OsStr::from_bytes(bytes).to_owned());
     let arguments = [OsString::from("sh"), script.into()].into_iter().chain(rest);
     match CStrings::new(arguments) {
-        Ok(arguments) => exec(OsStr::new("/bin/sh"), &arguments, env).raw_os_error().unwrap_or(libc::EIO),
+        Ok(arguments) => {
+            exec(OsStr::new("/bin/sh"), &arguments, env).raw_os_error().unwrap_or(libc::EIO)
+        }
         Err(_) => libc::EINVAL,
     }
 }
@@ -217,7 +232,9 @@ fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
 /// and ends, with all the rest, when the program ends.
 fn reap_until_end_of(program: i32, control: &OwnedFd) -> ! {
     loop {
-        let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::UNTRACED) else { continue };
+        let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::UNTRACED) else {
+            continue;
+        };
         if pid.as_raw_nonzero().get() != program {
             continue;
         }
@@ -231,6 +248,8 @@ fn reap_until_end_of(program: i32, control: &OwnedFd) -> ! {
 
 /// The program's own status, or 128 and the signal that ended it.
 fn exit_status(status: WaitStatus) -> i32 {
-    let status = status.exit_status().unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(libc::SIGKILL));
+    let status = status
+        .exit_status()
+        .unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(libc::SIGKILL));
     status & 0xff
 }

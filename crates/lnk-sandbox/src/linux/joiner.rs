@@ -113,14 +113,17 @@ impl Joiner<'_> {
         let child = self.wait_for_child()?;
         let child = pidfd_open(child, PidfdFlags::empty()).map_err(unsupported("pidfd_open"))?;
         let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
-        rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces).map_err(unsupported("setns"))?;
+        rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces)
+            .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
         let host = self.host_tree()?;
         let mut prepared = Prepared::default();
         let mut later = Vec::new();
         for (index, mount) in self.plan.mounts.iter().enumerate() {
             let copy = match mount {
-                Mount::Bind { source, identity, write, .. } => copy_if_same(&host, source, *identity, *write).ok(),
+                Mount::Bind { source, identity, write, .. } => {
+                    copy_if_same(&host, source, *identity, *write).ok()
+                }
                 Mount::Tmpfs { mode, .. } => Some(self.tmpfs(*mode)?),
                 Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
             };
@@ -135,11 +138,16 @@ impl Joiner<'_> {
         // machine's tree; now they don't.
         for index in later {
             if let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] {
-                prepared.0[index] = Some(copy_if_same(&host, source, *identity, *write).map_err(changed(source))?);
+                prepared.0[index] =
+                    Some(copy_if_same(&host, source, *identity, *write).map_err(changed(source))?);
             }
         }
-        let root = rustix::fs::open("/newroot", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(unsupported("/newroot"))?;
+        let root = rustix::fs::open(
+            "/newroot",
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(unsupported("/newroot"))?;
         self.attach(&root, &prepared, devices)?;
         self.attach_own_binary(&host, &root)?;
         Ok(root)
@@ -151,7 +159,8 @@ impl Joiner<'_> {
         loop {
             self.wait_for(self.info.as_fd(), PollFlags::IN)?;
             let mut chunk = [0u8; 512];
-            let read = rustix::io::read(&self.info, &mut chunk).map_err(unsupported("bubblewrap's --info-fd"))?;
+            let read = rustix::io::read(&self.info, &mut chunk)
+                .map_err(unsupported("bubblewrap's --info-fd"))?;
             text.extend_from_slice(&chunk[..read]);
             if let Some(pid) = child_pid(&text) {
                 return Ok(pid);
@@ -165,7 +174,10 @@ impl Joiner<'_> {
     /// Waits for `events`, or the supervisor's end.
     fn wait_for(&self, fd: BorrowedFd<'_>, events: PollFlags) -> Result<(), Stop> {
         loop {
-            let mut fds = [PollFd::from_borrowed_fd(fd, events), PollFd::new(&self.supervisor_process, PollFlags::IN)];
+            let mut fds = [
+                PollFd::from_borrowed_fd(fd, events),
+                PollFd::new(&self.supervisor_process, PollFlags::IN),
+            ];
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => continue,
                 polled => polled.map_err(unsupported("poll"))?,
@@ -197,10 +209,13 @@ impl Joiner<'_> {
     /// without which its files would have no owner.
     fn tmpfs(&self, mode: u32) -> Result<OwnedFd, Stop> {
         for _ in 0..MAP_TRIES {
-            match tree::tmpfs(mode).and_then(|mount| owned(&mount).map(|owned| owned.then_some(mount))) {
+            match tree::tmpfs(mode)
+                .and_then(|mount| owned(&mount).map(|owned| owned.then_some(mount)))
+            {
                 Ok(Some(mount)) => return Ok(mount),
                 Ok(None) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EOVERFLOW | libc::EACCES)) => {}
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(libc::EOVERFLOW | libc::EACCES)) => {}
                 Err(error) => return Err(unsupported("tmpfs")(error)),
             }
             self.still_supervised()?;
@@ -228,7 +243,9 @@ impl Joiner<'_> {
                 Ok(written) => left = &left[written..],
                 Err(Errno::AGAIN) => self.wait_for(self.sync.as_fd(), PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE) => return Err(Stop::Failed("bubblewrap ended while it was set up".into())),
+                Err(Errno::PIPE) => {
+                    return Err(Stop::Failed("bubblewrap ended while it was set up".into()));
+                }
                 Err(error) => return Err(unsupported("the pipe to bubblewrap")(error)),
             }
         }
@@ -270,7 +287,8 @@ impl Joiner<'_> {
         drop(own);
         self.close_kernel_settings(root)?;
         for mount in frozen {
-            set_attributes(mount.as_fd(), tree::bound(false), false).map_err(unsupported("mount_setattr"))?;
+            set_attributes(mount.as_fd(), tree::bound(false), false)
+                .map_err(unsupported("mount_setattr"))?;
         }
         set_attributes(root, tree::bound(false), false).map_err(failed("/"))
     }
@@ -287,7 +305,8 @@ impl Joiner<'_> {
     fn attach_own_binary(&self, host: &OwnedFd, root: &OwnedFd) -> Result<(), Stop> {
         let (source, identity) = &self.plan.own_binary;
         let copy = copy_if_same(host, source, *identity, false).map_err(changed(source))?;
-        let place = tree::open_below(root.as_fd(), Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
+        let place =
+            tree::open_below(root.as_fd(), Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
         tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(OWN_BINARY))
     }
 
@@ -312,7 +331,12 @@ impl Joiner<'_> {
 struct Prepared(Vec<Option<OwnedFd>>);
 
 /// A copy of a file or folder, if it still is what was judged.
-fn copy_if_same(host: &OwnedFd, source: &Path, identity: Identity, write: bool) -> io::Result<OwnedFd> {
+fn copy_if_same(
+    host: &OwnedFd,
+    source: &Path,
+    identity: Identity,
+    write: bool,
+) -> io::Result<OwnedFd> {
     let relative = source.strip_prefix("/").unwrap_or(source);
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -363,8 +387,17 @@ impl Devices {
     fn prepare(host: &OwnedFd, terminal: Option<&Path>) -> Result<Self, Stop> {
         let node = |path: &Path| -> io::Result<OwnedFd> {
             let relative = path.strip_prefix("/").unwrap_or(path);
-            let place = openat2(host, relative, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)?;
-            tree::copy_of(place.as_fd(), Attributes { read_only: false, no_devices: false, no_exec: true })
+            let place = openat2(
+                host,
+                relative,
+                OFlags::PATH | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::IN_ROOT,
+            )?;
+            tree::copy_of(
+                place.as_fd(),
+                Attributes { read_only: false, no_devices: false, no_exec: true },
+            )
         };
         let mut nodes = Vec::new();
         for name in DEVICES {
@@ -384,8 +417,11 @@ impl Devices {
 
     fn attach(self, root: BorrowedFd<'_>) -> Result<(), Stop> {
         const LINKS: [(&str, &str); 5] = [
-            ("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
         ];
         let dev = Path::new("/dev");
         let mount_folder = |name: &str, mount: &OwnedFd| {
@@ -435,7 +471,8 @@ fn holds(proc: &OwnedFd, pid: Pid, pipe: &str) -> bool {
     let Ok(fds) = rustix::fs::openat(proc, path, flags, Mode::empty()) else { return false };
     let Ok(entries) = rustix::fs::Dir::read_from(&fds) else { return false };
     entries.flatten().any(|entry| {
-        rustix::fs::readlinkat(&fds, entry.file_name(), Vec::new()).is_ok_and(|link| link.to_bytes() == pipe.as_bytes())
+        rustix::fs::readlinkat(&fds, entry.file_name(), Vec::new())
+            .is_ok_and(|link| link.to_bytes() == pipe.as_bytes())
     })
 }
 
@@ -456,7 +493,10 @@ mod tests {
     #[test]
     fn the_child_is_read_once_its_number_is_complete() {
         assert_eq!(child_pid(b"{\n    \"child-pid\": 123"), None);
-        assert_eq!(child_pid(b"{\n    \"child-pid\": 123,\n").map(|pid| pid.as_raw_nonzero().get()), Some(123));
+        assert_eq!(
+            child_pid(b"{\n    \"child-pid\": 123,\n").map(|pid| pid.as_raw_nonzero().get()),
+            Some(123)
+        );
         assert_eq!(child_pid(b"{}"), None);
     }
 }

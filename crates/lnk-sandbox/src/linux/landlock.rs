@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AddRuleError, AddRulesError, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access, AccessFs, AddRuleError, AddRulesError, BitFlags, CompatLevel, Compatible,
+    PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -22,7 +22,10 @@ const DEVICES: [&str; 9] =
 ///
 /// # Errors
 /// Landlock is there and refuses: the run must not start.
-pub fn restrict(writable: &[impl AsRef<Path>], private: &[impl AsRef<Path>]) -> Result<bool, String> {
+pub fn restrict(
+    writable: &[impl AsRef<Path>],
+    private: &[impl AsRef<Path>],
+) -> Result<bool, String> {
     let Some(version) = lnk_sys::landlock_abi::version().map_err(|error| error.to_string())? else {
         return Ok(false);
     };
@@ -49,7 +52,8 @@ fn restrict_to(
     private: &[impl AsRef<Path>],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let all = AccessFs::from_all(abi);
-    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(all)?;
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(all)?;
     let scopes = Scope::from_all(abi);
     if !scopes.is_empty() {
         ruleset = ruleset.scope(scopes)?;
@@ -126,17 +130,17 @@ fn allow_stream(
     if kind == FileType::CharacterDevice {
         access |= AccessFs::IoctlDev;
     }
-    let access = if kind == FileType::RegularFile { access & AccessFs::from_file(ABI::V6) } else { access };
+    let access =
+        if kind == FileType::RegularFile { access & AccessFs::from_file(ABI::V6) } else { access };
     // The rule goes to the same ruleset in the kernel, whichever descriptor
     // names it; a pipe or memfd has no place in the tree, takes no rule
     // (EBADFD) and needs none.
     match ruleset.try_clone()?.add_rule(PathBeneath::new(stream, access & all)) {
         Ok(_) => Ok(ruleset),
-        Err(RulesetError::AddRules(AddRulesError::Fs(AddRuleError::AddRuleCall { source, .. })))
-            if source.raw_os_error() == Some(libc::EBADFD) =>
-        {
-            Ok(ruleset)
-        }
+        Err(RulesetError::AddRules(AddRulesError::Fs(AddRuleError::AddRuleCall {
+            source,
+            ..
+        }))) if source.raw_os_error() == Some(libc::EBADFD) => Ok(ruleset),
         Err(error) => Err(error.into()),
     }
 }

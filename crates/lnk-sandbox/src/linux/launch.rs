@@ -15,7 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
 
 use crate::error::{Error, Result, failed};
 use crate::linux::broker::{Broker, Inside};
@@ -81,7 +83,8 @@ impl Launch<'_> {
     /// [`LaunchError`]; the program has not run then, and nothing is left.
     pub fn run(&self) -> Result<Ended, LaunchError> {
         lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(failed("subreaper"))?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(failed("subreaper"))?;
         let signals = signal::block_and_report(&SIGNALS).map_err(failed("signals"))?;
         // bubblewrap and what it starts must not end by the terminal's keys
         // before the program's own handler did: they inherit this.
@@ -97,13 +100,16 @@ impl Launch<'_> {
     fn start(&self, signals: OwnedFd) -> Result<Run<'_>, LaunchError> {
         let (control, control_inside) = message::pair().map_err(failed("socketpair"))?;
         message::ask_for_credentials(&control).map_err(failed("SO_PASSCRED"))?;
-        let (complaints, complaints_write) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("pipe"))?;
+        let (complaints, complaints_write) =
+            pipe_with(PipeFlags::CLOEXEC).map_err(failed("pipe"))?;
         rustix::fs::fcntl_setfl(&complaints, OFlags::NONBLOCK).map_err(failed("pipe"))?;
-        let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map_err(failed("standard error"))?;
+        let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
+            .map_err(failed("standard error"))?;
         let orders = memory_file(&self.orders()).map_err(failed("memfd_create"))?;
 
         let mut arguments = Arguments::base();
-        let mut inherited: Vec<BorrowedFd<'_>> = vec![control_inside.as_fd(), orders.as_fd(), stderr.as_fd()];
+        let mut inherited: Vec<BorrowedFd<'_>> =
+            vec![control_inside.as_fd(), orders.as_fd(), stderr.as_fd()];
         let pipes = if self.joiner { Some(Pipes::new().map_err(failed("pipe"))?) } else { None };
         match &pipes {
             Some(pipes) => {
@@ -112,7 +118,11 @@ impl Launch<'_> {
                 arguments.extend(["--info-fd", &number(&pipes.info_write)]);
                 // bubblewrap holds the read end of its own --info-fd as well, so
                 // that it doesn't end by SIGPIPE half-way when we are killed.
-                inherited.extend([pipes.sync_read.as_fd(), pipes.info_write.as_fd(), pipes.info_read.as_fd()]);
+                inherited.extend([
+                    pipes.sync_read.as_fd(),
+                    pipes.info_write.as_fd(),
+                    pipes.info_read.as_fd(),
+                ]);
             }
             None => arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?,
         }
@@ -121,14 +131,20 @@ impl Launch<'_> {
         inherited.extend(files.iter().map(AsFd::as_fd));
 
         let mut command = Command::new(self.bwrap);
-        command.arg0("bwrap").env_clear().args(["--args", &number(&list), OWN_BINARY, super::INNER]);
+        command.arg0("bwrap").env_clear().args([
+            "--args",
+            &number(&list),
+            OWN_BINARY,
+            super::INNER,
+        ]);
         command.args([number(&control_inside), number(&orders), number(&stderr)]);
         command.stderr(Stdio::from(complaints_write)).current_dir("/");
         set_inherited(&inherited, true).map_err(failed("fcntl"))?;
         let spawned = command.spawn();
         set_inherited(&inherited, false).map_err(failed("fcntl"))?;
         drop(command);
-        let child = spawned.map_err(|error| LaunchError::Bwrap(format!("{}: {error}", self.bwrap.display())))?;
+        let child = spawned
+            .map_err(|error| LaunchError::Bwrap(format!("{}: {error}", self.bwrap.display())))?;
         let bwrap_pid = Pid::from_child(&child);
         let bwrap = pidfd_open(bwrap_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
         let mut run = Run {
@@ -165,8 +181,12 @@ impl Launch<'_> {
         let own_pid = rustix::process::getpid();
         let own = pidfd_open(own_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
         let root = rustix::fs::stat("/").map_err(failed("/"))?;
-        let proc = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(failed("/proc"))?;
+        let proc = rustix::fs::open(
+            "/proc",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed("/proc"))?;
         match fork_single_threaded().map_err(failed("fork"))? {
             Forked::Parent(pid) => Helper::new(pid, ours),
             Forked::Child => {
@@ -181,8 +201,11 @@ impl Launch<'_> {
                     terminal: terminal(),
                 };
                 let kept = [
-                    joiner.info.as_fd(), joiner.sync.as_fd(), joiner.supervisor.as_fd(),
-                    joiner.supervisor_process.as_fd(), joiner.host_proc.as_fd(),
+                    joiner.info.as_fd(),
+                    joiner.sync.as_fd(),
+                    joiner.supervisor.as_fd(),
+                    joiner.supervisor_process.as_fd(),
+                    joiner.host_proc.as_fd(),
                 ];
                 if lnk_sys::fd::close_all_but(&kept).is_err() {
                     exit_now(1);
@@ -194,7 +217,8 @@ impl Launch<'_> {
 
     fn orders(&self) -> Vec<u8> {
         let plan = self.plan;
-        let env = plan.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+        let env =
+            plan.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
         let orders = Orders {
             program: plan.program.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
             env: env.collect(),
@@ -214,7 +238,9 @@ fn expected(mounts: &[Mount]) -> Vec<Expected> {
         Mount::Bind { target, identity, write, .. } => {
             Some(Expected::Bound { at: target.clone(), identity: *identity, write: *write })
         }
-        Mount::Tmpfs { target, mode, .. } => Some(Expected::InMemory { at: target.clone(), mode: *mode }),
+        Mount::Tmpfs { target, mode, .. } => {
+            Some(Expected::InMemory { at: target.clone(), mode: *mode })
+        }
         Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
     };
     deciding.filter_map(|(_, mount)| expectation(mount)).collect()
@@ -223,7 +249,8 @@ fn expected(mounts: &[Mount]) -> Vec<Expected> {
 fn too_many_mounts(error: io::Error) -> LaunchError {
     if error.raw_os_error() == Some(libc::E2BIG) {
         return LaunchError::Other(Error::Refused(
-            "too many folders for bubblewrap to mount; name fewer, or a folder that holds them".into(),
+            "too many folders for bubblewrap to mount; name fewer, or a folder that holds them"
+                .into(),
         ));
     }
     LaunchError::Other(failed("bubblewrap's arguments")(error))
@@ -241,7 +268,8 @@ fn set_inherited(fds: &[BorrowedFd<'_>], inherited: bool) -> io::Result<()> {
 /// The caller's terminal, if the program is to have one.
 fn terminal() -> Option<PathBuf> {
     let streams = [rustix::stdio::stdout(), rustix::stdio::stdin(), rustix::stdio::stderr()];
-    let name = streams.into_iter().find_map(|stream| rustix::termios::ttyname(stream, Vec::new()).ok())?;
+    let name =
+        streams.into_iter().find_map(|stream| rustix::termios::ttyname(stream, Vec::new()).ok())?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
 }
 
@@ -275,7 +303,8 @@ struct Helper {
 
 impl Helper {
     fn new(pid: i32, socket: OwnedFd) -> Result<Self> {
-        let pid = Pid::from_raw(pid).ok_or_else(|| failed("fork")(io::Error::from_raw_os_error(libc::ECHILD)))?;
+        let pid = Pid::from_raw(pid)
+            .ok_or_else(|| failed("fork")(io::Error::from_raw_os_error(libc::ECHILD)))?;
         let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
         Ok(Helper { pid, process, socket, done: false })
     }
@@ -395,7 +424,8 @@ impl Run<'_> {
 
     fn pass_signals_on(&mut self) -> Result<()> {
         while let Some(received) = signal::next(self.signals.as_fd()).map_err(failed("signals"))? {
-            let by_terminal = matches!(received.signal, libc::SIGINT | libc::SIGQUIT) && !received.by_process;
+            let by_terminal =
+                matches!(received.signal, libc::SIGINT | libc::SIGQUIT) && !received.by_process;
             // The terminal's keys reach the program, in the same process group.
             if by_terminal && self.program.is_some() {
                 continue;
@@ -416,7 +446,9 @@ impl Run<'_> {
 
     fn hear_helper(&mut self) -> Result<(), LaunchError> {
         let Some(helper) = &mut self.joiner else { return Ok(()) };
-        let Ok(Some(received)) = message::receive::<FromJoiner>(helper.socket.as_fd()) else { return Ok(()) };
+        let Ok(Some(received)) = message::receive::<FromJoiner>(helper.socket.as_fd()) else {
+            return Ok(());
+        };
         match received.message {
             FromJoiner::Done => helper.done = true,
             FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
@@ -452,13 +484,16 @@ impl Run<'_> {
         let what = if helper.done { "the guard of dot files" } else { "the joiner" };
         let message = format!("{what} ended, so the run was ended too; run it again");
         match self.complaint() {
-            complaint if !complaint.is_empty() && !self.started => Err(LaunchError::Bwrap(complaint)),
+            complaint if !complaint.is_empty() && !self.started => {
+                Err(LaunchError::Bwrap(complaint))
+            }
             _ => Err(LaunchError::Other(Error::Refused(message))),
         }
     }
 
     fn hear_inner(&mut self) -> Result<(), LaunchError> {
-        let received = message::receive::<FromInner>(self.control.as_fd()).map_err(failed("the inner stage"))?;
+        let received = message::receive::<FromInner>(self.control.as_fd())
+            .map_err(failed("the inner stage"))?;
         let Some(received) = received else { return self.reap_bwrap() };
         match received.message {
             FromInner::Ready => {
@@ -507,7 +542,8 @@ impl Run<'_> {
         }
         match waitpid(Some(self.bwrap_pid), WaitOptions::empty()) {
             Ok(Some((_, status))) => {
-                let status = status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
+                let status =
+                    status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
                 self.status = Some((status.unwrap_or(125) & 0xff) as u8);
                 Ok(())
             }
@@ -529,20 +565,31 @@ impl Run<'_> {
         let Some((pid, _, fds)) = &mut self.inner else { return Ok(()) };
         let mut fds = fds.drain(..);
         let (Some(listener), Some(diag)) = (fds.next(), fds.next()) else {
-            return Err(LaunchError::Other(Error::NotReady("the inner stage sent no listener".into())));
+            return Err(LaunchError::Other(Error::NotReady(
+                "the inner stage sent no listener".into(),
+            )));
         };
         drop(fds);
         let root = format!("/proc/{}/root", pid.as_raw_nonzero());
-        let root = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(failed("the sandbox's root"))?;
+        let root = rustix::fs::open(
+            &root,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed("the sandbox's root"))?;
         let device = |path: &PathBuf| {
             let place = super::tree::open_below(root.as_fd(), path)?;
             io::Result::Ok(rustix::fs::fstat(&place)?.st_dev)
         };
         let private = self.launch.plan.private.iter().map(device).collect::<io::Result<Vec<u64>>>();
         let private = private.map_err(failed("the sandbox's private folders"))?;
-        let netns_cookie = lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
-        self.broker = Some(Broker::new(listener, Inside { root, private, diag: Some(diag), netns_cookie }, None));
+        let netns_cookie =
+            lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
+        self.broker = Some(Broker::new(
+            listener,
+            Inside { root, private, diag: Some(diag), netns_cookie },
+            None,
+        ));
         self.started = true;
         rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;
         Ok(())
@@ -553,8 +600,10 @@ impl Run<'_> {
     fn fork_guard(&self) -> Result<Helper> {
         let Some((pid, _, _)) = &self.inner else { return Err(failed("the guard")(Errno::SRCH)) };
         let mounts = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
-        let mounts = rustix::fs::open(&mounts, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed(&*mounts))?;
-        let users = lnk_sys::mount::owning_user_namespace(mounts.as_fd()).map_err(failed("NS_GET_USERNS"))?;
+        let mounts = rustix::fs::open(&mounts, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(failed(&*mounts))?;
+        let users = lnk_sys::mount::owning_user_namespace(mounts.as_fd())
+            .map_err(failed("NS_GET_USERNS"))?;
         let (ours, theirs) = message::pair().map_err(failed("socketpair"))?;
         match fork_single_threaded().map_err(failed("fork"))? {
             Forked::Parent(pid) => Helper::new(pid, ours),
@@ -591,7 +640,11 @@ impl Run<'_> {
     fn why_bwrap_failed(&mut self) -> LaunchError {
         let complaint = self.complaint();
         let status = self.status.unwrap_or(125);
-        LaunchError::Bwrap(if complaint.is_empty() { format!("bubblewrap ended with status {status}") } else { complaint })
+        LaunchError::Bwrap(if complaint.is_empty() {
+            format!("bubblewrap ended with status {status}")
+        } else {
+            complaint
+        })
     }
 
     fn kill(&self) {
@@ -618,9 +671,12 @@ impl Run<'_> {
 /// Enters the namespaces of a sandbox that is ready.
 fn join_as_guard(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User)).map_err(|error| format!("setns: {error}"))?;
-    move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount)).map_err(|error| format!("setns: {error}"))?;
-    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(|error| error.to_string())
+    move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))
+        .map_err(|error| format!("setns: {error}"))?;
+    move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
+        .map_err(|error| format!("setns: {error}"))?;
+    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|error| error.to_string())
 }
 
 /// Children that came to us when bubblewrap was killed: the sandbox's process
@@ -646,14 +702,16 @@ fn reap_the_rest() {
 
 fn children() -> Vec<Pid> {
     let own = rustix::process::getpid().as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    let list =
+        std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 /// Whether process 1's child, the program, is stopped at this moment.
 fn is_any_child_stopped(inner: Pid) -> bool {
     let inner = inner.as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap_or_default();
+    let list =
+        std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap_or_default();
     list.split_whitespace().any(|pid| {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The name in parentheses may hold anything; the state follows it.

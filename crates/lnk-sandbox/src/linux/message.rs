@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,11 @@ pub struct Received<M> {
 ///
 /// # Errors
 /// Those of sendmsg(2); `EPIPE` when the other side is gone.
-pub fn send<M: Serialize>(socket: BorrowedFd<'_>, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send<M: Serialize>(
+    socket: BorrowedFd<'_>,
+    message: &M,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -85,12 +89,20 @@ pub fn send<M: Serialize>(socket: BorrowedFd<'_>, message: &M, fds: &[BorrowedFd
 ///
 /// # Errors
 /// Those of recvmsg(2), and `InvalidData` for what is no message.
-pub fn receive<M: for<'de> Deserialize<'de>>(socket: BorrowedFd<'_>) -> io::Result<Option<Received<M>>> {
+pub fn receive<M: for<'de> Deserialize<'de>>(
+    socket: BorrowedFd<'_>,
+) -> io::Result<Option<Received<M>>> {
     let mut bytes = [0u8; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
+    let mut space =
+        [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let read = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
             Err(rustix::io::Errno::INTR) => {}
             read => break read?.bytes,
         }
@@ -106,7 +118,8 @@ pub fn receive<M: for<'de> Deserialize<'de>>(socket: BorrowedFd<'_>) -> io::Resu
     if read == 0 {
         return Ok(None);
     }
-    let message = postcard::from_bytes(&bytes[..read]).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let message = postcard::from_bytes(&bytes[..read])
+        .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     Ok(Some(Received { message, fds, pid }))
 }
 

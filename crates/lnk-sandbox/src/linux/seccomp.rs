@@ -27,10 +27,7 @@ use bpf::{Compare, Label, Program};
 #[must_use]
 pub fn program_filter() -> Vec<Instruction> {
     let mut program = Program::default();
-    let refusals = Refusals {
-        eperm: program.label(),
-        enosys: program.label(),
-    };
+    let refusals = Refusals { eperm: program.label(), enosys: program.label() };
     refuse_other_tables(&mut program, &refusals);
     for call in BY_ARGUMENT.chunk_by(|one, next| one.call == next.call) {
         judge_arguments(&mut program, call);
@@ -76,11 +73,29 @@ pub fn guard_filter() -> Vec<Instruction> {
 /// What the guard calls: it reads events, looks at names by descriptor, copies
 /// and attaches mounts, and tells the supervisor.
 const GUARDS: &[c_long] = &[
-    libc::SYS_read, libc::SYS_ppoll, #[cfg(target_arch = "x86_64")] libc::SYS_poll,
-    libc::SYS_openat2, libc::SYS_close, libc::SYS_statx, libc::SYS_fstat, libc::SYS_newfstatat,
-    libc::SYS_open_tree, libc::SYS_mount_setattr, libc::SYS_move_mount, libc::SYS_sendmsg,
-    libc::SYS_fcntl, libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_brk,
-    libc::SYS_madvise, libc::SYS_futex, libc::SYS_rt_sigreturn, libc::SYS_exit, libc::SYS_exit_group,
+    libc::SYS_read,
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_openat2,
+    libc::SYS_close,
+    libc::SYS_statx,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_sendmsg,
+    libc::SYS_fcntl,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
 ];
 
 /// `struct seccomp_data` of linux/seccomp.h: the call's number, its
@@ -178,11 +193,7 @@ use Test::{AnyBit, Is, Masked};
 use Verdict::{Allow, AskBroker, FailWith};
 
 const fn socket_type(is: c_int) -> Test {
-    Masked {
-        argument: 1,
-        mask: SOCKET_TYPE,
-        is: is as u32,
-    }
+    Masked { argument: 1, mask: SOCKET_TYPE, is: is as u32 }
 }
 
 const fn family(is: c_int) -> Test {
@@ -199,17 +210,9 @@ const BY_ARGUMENT: &[Rule] = &[
     // a way for everyone on the host to become root, and one that an ordinary
     // user makes to become that user. mkdir(2) takes no such bits, and openat2(2),
     // whose mode is in memory, is refused below.
-    rule(
-        libc::SYS_openat,
-        &[AnyBit(2, CREATES), AnyBit(3, SET_ID)],
-        FailWith(EPERM),
-    ),
+    rule(libc::SYS_openat, &[AnyBit(2, CREATES), AnyBit(3, SET_ID)], FailWith(EPERM)),
     #[cfg(target_arch = "x86_64")]
-    rule(
-        libc::SYS_open,
-        &[AnyBit(1, CREATES), AnyBit(2, SET_ID)],
-        FailWith(EPERM),
-    ),
+    rule(libc::SYS_open, &[AnyBit(1, CREATES), AnyBit(2, SET_ID)], FailWith(EPERM)),
     // TIOCSTI and TIOCLINUX type into the terminal that the caller's shell reads.
     rule(libc::SYS_ioctl, &[Is(1, TIOCSTI)], FailWith(EPERM)),
     rule(libc::SYS_ioctl, &[Is(1, TIOCLINUX)], FailWith(EPERM)),
@@ -218,92 +221,40 @@ const BY_ARGUMENT: &[Rule] = &[
     rule(libc::SYS_ioctl, &[Is(1, TIOCSETD)], FailWith(EPERM)),
     // A snapshot holds the whole subvolume, also what is hidden in here or is
     // outside of the folder that was granted.
+    rule(libc::SYS_ioctl, &[ioctl_name(BTRFS_IOC_SNAP_CREATE)], FailWith(EPERM)),
+    rule(libc::SYS_ioctl, &[ioctl_name(BTRFS_IOC_SNAP_CREATE_V2)], FailWith(EPERM)),
     rule(
         libc::SYS_ioctl,
-        &[ioctl_name(BTRFS_IOC_SNAP_CREATE)],
-        FailWith(EPERM),
-    ),
-    rule(
-        libc::SYS_ioctl,
-        &[ioctl_name(BTRFS_IOC_SNAP_CREATE_V2)],
-        FailWith(EPERM),
-    ),
-    rule(
-        libc::SYS_ioctl,
-        &[Masked {
-            argument: 1,
-            mask: IOCTL_TYPE,
-            is: BCACHEFS,
-        }],
+        &[Masked { argument: 1, mask: IOCTL_TYPE, is: BCACHEFS }],
         FailWith(EPERM),
     ),
     // New namespaces come with every capability in them: most of the kernel's
     // holes are behind those.
-    rule(
-        libc::SYS_clone,
-        &[AnyBit(0, NEW_NAMESPACE)],
-        FailWith(EPERM),
-    ),
-    rule(
-        libc::SYS_unshare,
-        &[AnyBit(0, !UNSHARE_WITHIN)],
-        FailWith(EPERM),
-    ),
+    rule(libc::SYS_clone, &[AnyBit(0, NEW_NAMESPACE)], FailWith(EPERM)),
+    rule(libc::SYS_unshare, &[AnyBit(0, !UNSHARE_WITHIN)], FailWith(EPERM)),
     // A path may lead to a socket of the host's, which neither read-only mounts
     // nor Landlock close. The broker looks and connects itself.
     rule(libc::SYS_connect, &[], AskBroker),
     // A datagram socket names its peer in each sendto(2), past the broker, and
     // so does one end of a pair. SOCK_RAW is SOCK_DGRAM by another name. Stream
     // and seqpacket sockets take no address once connected, and none before.
-    rule(
-        libc::SYS_socket,
-        &[family(AF_UNIX), socket_type(SOCK_DGRAM)],
-        FailWith(EACCES),
-    ),
-    rule(
-        libc::SYS_socket,
-        &[family(AF_UNIX), socket_type(SOCK_RAW)],
-        FailWith(EACCES),
-    ),
+    rule(libc::SYS_socket, &[family(AF_UNIX), socket_type(SOCK_DGRAM)], FailWith(EACCES)),
+    rule(libc::SYS_socket, &[family(AF_UNIX), socket_type(SOCK_RAW)], FailWith(EACCES)),
     rule(libc::SYS_socket, &[family(AF_UNIX)], Allow),
     // AF_PACKET by its old name.
-    rule(
-        libc::SYS_socket,
-        &[family(AF_INET), socket_type(SOCK_PACKET)],
-        FailWith(EAFNOSUPPORT),
-    ),
+    rule(libc::SYS_socket, &[family(AF_INET), socket_type(SOCK_PACKET)], FailWith(EAFNOSUPPORT)),
     // SMC's data may go by RDMA devices, which all network namespaces share.
-    rule(
-        libc::SYS_socket,
-        &[family(AF_INET), protocol(IPPROTO_SMC)],
-        FailWith(EPROTONOSUPPORT),
-    ),
-    rule(
-        libc::SYS_socket,
-        &[family(AF_INET6), protocol(IPPROTO_SMC)],
-        FailWith(EPROTONOSUPPORT),
-    ),
+    rule(libc::SYS_socket, &[family(AF_INET), protocol(IPPROTO_SMC)], FailWith(EPROTONOSUPPORT)),
+    rule(libc::SYS_socket, &[family(AF_INET6), protocol(IPPROTO_SMC)], FailWith(EPROTONOSUPPORT)),
     // The network namespace holds these. getifaddrs(3) asks NETLINK_ROUTE.
     rule(libc::SYS_socket, &[family(AF_INET)], Allow),
     rule(libc::SYS_socket, &[family(AF_INET6)], Allow),
-    rule(
-        libc::SYS_socket,
-        &[family(AF_NETLINK), protocol(NETLINK_ROUTE)],
-        Allow,
-    ),
+    rule(libc::SYS_socket, &[family(AF_NETLINK), protocol(NETLINK_ROUTE)], Allow),
     // AF_VSOCK and AF_QIPCRTR have no namespace, AF_ALG and the many others are
     // parts of the kernel that nothing here needs.
     rule(libc::SYS_socket, &[], FailWith(EAFNOSUPPORT)),
-    rule(
-        libc::SYS_socketpair,
-        &[family(AF_UNIX), socket_type(SOCK_DGRAM)],
-        FailWith(EACCES),
-    ),
-    rule(
-        libc::SYS_socketpair,
-        &[family(AF_UNIX), socket_type(SOCK_RAW)],
-        FailWith(EACCES),
-    ),
+    rule(libc::SYS_socketpair, &[family(AF_UNIX), socket_type(SOCK_DGRAM)], FailWith(EACCES)),
+    rule(libc::SYS_socketpair, &[family(AF_UNIX), socket_type(SOCK_RAW)], FailWith(EACCES)),
     rule(libc::SYS_socketpair, &[family(AF_UNIX)], Allow),
     // What the kernel says for nearly all families; AF_TIPC has pairs.
     rule(libc::SYS_socketpair, &[], FailWith(EOPNOTSUPP)),
@@ -321,11 +272,7 @@ const BY_ARGUMENT: &[Rule] = &[
 ];
 
 const fn ioctl_name(is: u32) -> Test {
-    Masked {
-        argument: 1,
-        mask: IOCTL_NAME,
-        is,
-    }
+    Masked { argument: 1, mask: IOCTL_NAME, is }
 }
 
 /// The calls refused whatever their arguments: `EPERM` for what needs a right
@@ -335,14 +282,7 @@ const REFUSED: &[(c_int, &[c_long])] = &[
     // Programs and libraries fall back to clone(2) and openat(2).
     (ENOSYS, &[libc::SYS_clone3, libc::SYS_openat2]),
     // Its operations pass no filter: sockets, opens and connects among them.
-    (
-        ENOSYS,
-        &[
-            libc::SYS_io_uring_setup,
-            libc::SYS_io_uring_enter,
-            libc::SYS_io_uring_register,
-        ],
-    ),
+    (ENOSYS, &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register]),
     // Mounts hold what is hidden and what is read only.
     (
         EPERM,
@@ -364,10 +304,7 @@ const REFUSED: &[(c_int, &[c_long])] = &[
     // Opens files by number, past every folder.
     (EPERM, &[libc::SYS_open_by_handle_at]),
     // Keyrings have no namespace: the caller's session, and its secrets, are in them.
-    (
-        EPERM,
-        &[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key],
-    ),
+    (EPERM, &[libc::SYS_keyctl, libc::SYS_add_key, libc::SYS_request_key]),
     // Widely used to attack the kernel, and nothing here needs them. userfaultfd
     // also holds the kernel still in the middle of a copy.
     (

@@ -96,15 +96,10 @@ fn limit(value: &Option<u64>) -> String {
 /// What stops a sandbox whatever bubblewrap would say.
 pub(super) fn known_before_trying(machine: &Machine, bwrap: &Bwrap) -> Option<Cause> {
     if bwrap.version.is_some_and(|version| version < OLDEST) {
-        return Some(Cause::TooOld {
-            path: bwrap.path.clone(),
-            version: bwrap.version,
-        });
+        return Some(Cause::TooOld { path: bwrap.path.clone(), version: bwrap.version });
     }
     if !machine.user_notification {
-        return Some(Cause::NoNotification {
-            kernel: machine.kernel.clone(),
-        });
+        return Some(Cause::NoNotification { kernel: machine.kernel.clone() });
     }
     None
 }
@@ -128,9 +123,7 @@ pub fn diagnose(machine: &Machine, failure: &ProbeFailure) -> Cause {
 /// Settings that turn user namespaces off. Root is only held by the limit.
 fn setting(machine: &Machine) -> Option<Cause> {
     if !machine.user_namespaces {
-        return Some(Cause::NoUserNamespaces {
-            kernel: machine.kernel.clone(),
-        });
+        return Some(Cause::NoUserNamespaces { kernel: machine.kernel.clone() });
     }
     if machine.max_user_namespaces == Some(0) {
         return Some(Cause::UserNamespaceLimit(Some(0)));
@@ -146,10 +139,8 @@ fn bwraps_own(machine: &Machine, said: &Said) -> Option<Cause> {
     if bwrap.setuid {
         return Some(Cause::Setuid(bwrap.path.clone()));
     }
-    said.has("Unknown option").then(|| Cause::TooOld {
-        path: bwrap.path.clone(),
-        version: bwrap.version,
-    })
+    said.has("Unknown option")
+        .then(|| Cause::TooOld { path: bwrap.path.clone(), version: bwrap.version })
 }
 
 fn refused_namespace(machine: &Machine, said: &Said) -> Option<Cause> {
@@ -158,9 +149,7 @@ fn refused_namespace(machine: &Machine, said: &Said) -> Option<Cause> {
         return Some(Cause::UserNamespaceLimit(machine.max_user_namespaces));
     }
     if said.has("does not support user namespaces") {
-        return Some(Cause::NoUserNamespaces {
-            kernel: machine.kernel.clone(),
-        });
+        return Some(Cause::NoUserNamespaces { kernel: machine.kernel.clone() });
     }
     let created = made && (said.has("No permissions") || said.has("not permitted"));
     let used = said.has("setting up uid map") || said.has("RTM_NEWADDR");
@@ -194,14 +183,8 @@ struct Said(String);
 impl Said {
     fn of(failure: &ProbeFailure) -> Self {
         let text = String::from_utf8_lossy(&failure.stderr);
-        let line = text
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
-        Self(escaped(
-            line.trim().trim_start_matches("bwrap: ").as_bytes(),
-        ))
+        let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        Self(escaped(line.trim().trim_start_matches("bwrap: ").as_bytes()))
     }
 
     fn has(&self, words: &str) -> bool {
@@ -322,16 +305,10 @@ mod tests {
     fn what_isnt_known_is_shown_as_said() {
         insta::assert_snapshot!(cause("bwrap: first\nbwrap: new \x1b[31mtrouble\u{202e}\n\n", |_| {}), @r#"bubblewrap failed: new \x1b[31mtrouble\u{202e}"#);
         insta::assert_snapshot!(cause("", |_| {}), @"bubblewrap failed: it said nothing (exit status: 1)");
-        let late = ProbeFailure {
-            stderr: Vec::new(),
-            ended: Ended::TooLate,
-        };
+        let late = ProbeFailure { stderr: Vec::new(), ended: Ended::TooLate };
         insta::assert_snapshot!(diagnose(&good_machine(), &late).to_string(), @"bubblewrap didn't end within 10 seconds");
         let not_run = Ended::NotRun(std::io::ErrorKind::PermissionDenied.into());
-        let not_run = ProbeFailure {
-            stderr: Vec::new(),
-            ended: not_run,
-        };
+        let not_run = ProbeFailure { stderr: Vec::new(), ended: not_run };
         insta::assert_snapshot!(diagnose(&good_machine(), &not_run).to_string(), @"bubblewrap can't be run: permission denied");
     }
 }

@@ -64,10 +64,7 @@ impl Step {
     pub fn run(&self) -> io::Result<()> {
         let (program, args) = self.argv.split_first().expect("every step has a program");
         let mut command = Command::new(program);
-        command
-            .args(args)
-            .env("PATH", SYSTEM_PATH)
-            .stdin(Stdio::null());
+        command.args(args).env("PATH", SYSTEM_PATH).stdin(Stdio::null());
         command.stdout(io::stderr().as_fd().try_clone_to_owned()?);
         if self.stdin.is_some() {
             command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -78,11 +75,7 @@ impl Step {
             let _ = pipe.write_all(text.as_bytes());
         }
         let status = child.wait()?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(io::Error::other(status.to_string()))
-        }
+        if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
     }
 }
 
@@ -99,10 +92,7 @@ impl Cause {
             }
             Self::Setuid(path) => decide(
                 "the sandbox needs no setuid bit where ordinary users may make user namespaces",
-                vec![as_root(
-                    machine,
-                    [OsStr::new("chmod"), OsStr::new("u-s"), path.as_os_str()],
-                )],
+                vec![as_root(machine, [OsStr::new("chmod"), OsStr::new("u-s"), path.as_os_str()])],
             ),
             Self::NoNotification { .. } => {
                 advice("run it on a Linux kernel of its own, such as WSL 2 or a virtual machine")
@@ -110,17 +100,11 @@ impl Cause {
             Self::NoUserNamespaces { .. } => advice("use a kernel built with CONFIG_USER_NS"),
             Self::UserNamespacesOff => decide(
                 "this lets every user of this machine make user namespaces, until it restarts",
-                vec![as_root(
-                    machine,
-                    ["sysctl", "-w", "kernel.unprivileged_userns_clone=1"],
-                )],
+                vec![as_root(machine, ["sysctl", "-w", "kernel.unprivileged_userns_clone=1"])],
             ),
             Self::UserNamespaceLimit(Some(0)) => decide(
                 "this lets user namespaces be made on this machine, until it restarts",
-                vec![as_root(
-                    machine,
-                    ["sysctl", "-w", "user.max_user_namespaces=15000"],
-                )],
+                vec![as_root(machine, ["sysctl", "-w", "user.max_user_namespaces=15000"])],
             ),
             Self::UserNamespaceLimit(_) => {
                 advice("end other sandboxes and containers, or raise user.max_user_namespaces")
@@ -150,19 +134,11 @@ impl Cause {
 }
 
 fn advice(what: &str) -> Fix {
-    Fix {
-        what: what.into(),
-        steps: Vec::new(),
-        offered: false,
-    }
+    Fix { what: what.into(), steps: Vec::new(), offered: false }
 }
 
 fn decide(what: &str, steps: Vec<Step>) -> Fix {
-    Fix {
-        what: what.into(),
-        steps,
-        offered: false,
-    }
+    Fix { what: what.into(), steps, offered: false }
 }
 
 /// A command that becomes root by itself: with sudo, but for root.
@@ -172,10 +148,7 @@ fn as_root<S: AsRef<OsStr>>(machine: &Machine, argv: impl IntoIterator<Item = S>
         whole.push("sudo".into());
     }
     whole.extend(argv.into_iter().map(|word| word.as_ref().to_owned()));
-    Step {
-        argv: whole,
-        stdin: None,
-    }
+    Step { argv: whole, stdin: None }
 }
 
 /// Only who is root or has sudo can be offered to run a step.
@@ -196,11 +169,7 @@ fn install(machine: &Machine) -> Fix {
     if machine.packages == Some(PackageManager::Apt) && machine.apt_lists_empty {
         steps.insert(0, as_root(machine, ["apt-get", "update"]));
     }
-    Fix {
-        what: "this installs bubblewrap".into(),
-        steps,
-        offered: can_be_root(machine),
-    }
+    Fix { what: "this installs bubblewrap".into(), steps, offered: can_be_root(machine) }
 }
 
 /// Lets bubblewrap, and through it every user, make user namespaces again, as
@@ -218,10 +187,7 @@ fn apparmor_profile(machine: &Machine, bwrap: &Path) -> Fix {
          \x20 include if exists <local/lnk-bwrap>\n\
          }}\n"
     );
-    let write = Step {
-        stdin: Some(text),
-        ..as_root(machine, ["tee", PROFILE])
-    };
+    let write = Step { stdin: Some(text), ..as_root(machine, ["tee", PROFILE]) };
     Fix {
         what: format!(
             "this adds a profile that lets {path}, whoever on this machine runs it, make user \
@@ -233,17 +199,8 @@ fn apparmor_profile(machine: &Machine, bwrap: &Path) -> Fix {
 }
 
 fn disable_profile(machine: &Machine, profile: &Path) -> Fix {
-    let disable = [
-        OsStr::new("ln"),
-        OsStr::new("-s"),
-        profile.as_os_str(),
-        OsStr::new(DISABLED),
-    ];
-    let unload = [
-        OsStr::new("apparmor_parser"),
-        OsStr::new("-R"),
-        profile.as_os_str(),
-    ];
+    let disable = [OsStr::new("ln"), OsStr::new("-s"), profile.as_os_str(), OsStr::new(DISABLED)];
+    let unload = [OsStr::new("apparmor_parser"), OsStr::new("-R"), profile.as_os_str()];
     decide(
         "two profiles for one program conflict, so that one has to go first: then run \
          lnk sandbox ready again",
@@ -254,8 +211,7 @@ fn disable_profile(machine: &Machine, profile: &Path) -> Fix {
 /// Whether a path means only itself in an AppArmor profile, where many
 /// characters stand for others.
 fn is_plain(path: &str) -> bool {
-    path.chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
 }
 
 #[cfg(test)]
@@ -266,12 +222,7 @@ mod tests {
 
     fn text(fix: &Fix) -> String {
         let lines: Vec<_> = fix.steps.iter().flat_map(Step::lines).collect();
-        format!(
-            "{} [offered: {}]\n{}",
-            fix.what,
-            fix.offered,
-            lines.join("\n")
-        )
+        format!("{} [offered: {}]\n{}", fix.what, fix.offered, lines.join("\n"))
     }
 
     fn missing() -> Cause {
@@ -281,16 +232,9 @@ mod tests {
     #[test]
     fn bubblewrap_is_installed_as_the_system_does() {
         let command = |packages| {
-            let fix = missing().fix(&Machine {
-                packages,
-                ..good_machine()
-            });
+            let fix = missing().fix(&Machine { packages, ..good_machine() });
             assert_eq!(fix.offered, packages.is_some());
-            fix.steps
-                .iter()
-                .flat_map(Step::lines)
-                .collect::<Vec<_>>()
-                .join("; ")
+            fix.steps.iter().flat_map(Step::lines).collect::<Vec<_>>().join("; ")
         };
         insta::assert_snapshot!(command(Some(PackageManager::Apt)), @"sudo apt-get install -y bubblewrap");
         insta::assert_snapshot!(command(Some(PackageManager::Dnf)), @"sudo dnf install -y bubblewrap");
@@ -302,21 +246,13 @@ mod tests {
 
     #[test]
     fn root_needs_no_sudo_and_nobody_is_offered_what_cant_run() {
-        let root = Machine {
-            root: true,
-            sudo: false,
-            apt_lists_empty: true,
-            ..good_machine()
-        };
+        let root = Machine { root: true, sudo: false, apt_lists_empty: true, ..good_machine() };
         insta::assert_snapshot!(text(&missing().fix(&root)), @r#"
         this installs bubblewrap [offered: true]
         apt-get update
         apt-get install -y bubblewrap
         "#);
-        let user = Machine {
-            sudo: false,
-            ..good_machine()
-        };
+        let user = Machine { sudo: false, ..good_machine() };
         assert!(!missing().fix(&user).offered);
     }
 
@@ -365,14 +301,8 @@ mod tests {
         let path = || "/usr/local/bin/bwrap".into();
         let kernel = || "4.4".to_owned();
         for cause in [
-            Cause::Bwrap(NotFound::Untrusted {
-                path: path(),
-                why: "why".into(),
-            }),
-            Cause::TooOld {
-                path: path(),
-                version: Some(Version(0, 6, 1)),
-            },
+            Cause::Bwrap(NotFound::Untrusted { path: path(), why: "why".into() }),
+            Cause::TooOld { path: path(), version: Some(Version(0, 6, 1)) },
             Cause::NoNotification { kernel: kernel() },
             Cause::NoUserNamespaces { kernel: kernel() },
             Cause::UserNamespaceLimit(Some(3)),
@@ -385,10 +315,7 @@ mod tests {
             Cause::Other("said".into()),
         ] {
             let fix = cause.fix(&good_machine());
-            assert!(
-                !fix.what.is_empty() && fix.steps.is_empty() && !fix.offered,
-                "{cause:?}"
-            );
+            assert!(!fix.what.is_empty() && fix.steps.is_empty() && !fix.offered, "{cause:?}");
         }
     }
 
@@ -397,23 +324,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("profile");
         let argv = vec!["tee".into(), to.clone().into()];
-        Step {
-            argv,
-            stdin: Some("text\n".into()),
-        }
-        .run()
-        .unwrap();
+        Step { argv, stdin: Some("text\n".into()) }.run().unwrap();
         assert_eq!(std::fs::read_to_string(to).unwrap(), "text\n");
 
-        let fails = Step {
-            argv: vec!["false".into()],
-            stdin: None,
-        };
+        let fails = Step { argv: vec!["false".into()], stdin: None };
         assert!(fails.run().is_err());
-        let absent = Step {
-            argv: vec!["no-such-program".into()],
-            stdin: None,
-        };
+        let absent = Step { argv: vec!["no-such-program".into()], stdin: None };
         assert!(absent.run().is_err());
     }
 
@@ -421,14 +337,8 @@ mod tests {
     fn a_path_with_strange_characters_stays_one_word() {
         let machine = good_machine();
         let fix = Cause::Setuid("/opt/it's here/bwrap".into()).fix(&machine);
-        assert_eq!(
-            fix.steps[0].lines(),
-            ["sudo chmod u-s '/opt/it'\\''s here/bwrap'"]
-        );
+        assert_eq!(fix.steps[0].lines(), ["sudo chmod u-s '/opt/it'\\''s here/bwrap'"]);
         let profile = Cause::AppArmor("/opt/* {/bwrap".into()).fix(&machine);
-        assert!(
-            profile.steps.is_empty(),
-            "it would open more than that path"
-        );
+        assert!(profile.steps.is_empty(), "it would open more than that path");
     }
 }

@@ -120,9 +120,7 @@ impl Machine {
                 .iter()
                 .any(|path| files.has(path)),
             bwrap: bwrap_path::find(root).map(look_at_bwrap),
-            packages: files
-                .text("etc/os-release")
-                .and_then(|text| package_manager(&text)),
+            packages: files.text("etc/os-release").and_then(|text| package_manager(&text)),
             apt_lists_empty: apt_lists_empty(root),
             sudo: files.has("usr/bin/sudo"),
             landlock: landlock(),
@@ -138,9 +136,7 @@ struct Files<'a>(&'a Path);
 
 impl Files<'_> {
     fn text(&self, path: &str) -> Option<String> {
-        fs::read(self.0.join(path))
-            .ok()
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        fs::read(self.0.join(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn number(&self, path: &str) -> Option<u64> {
@@ -154,11 +150,7 @@ impl Files<'_> {
 
 /// A word of a line of `/proc/self/status` (proc_pid_status(5)).
 fn status_field<'a>(status: &'a str, key: &str, word: usize) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(key))?
-        .split_whitespace()
-        .nth(word)
+    status.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().nth(word)
 }
 
 fn landlock() -> Landlock {
@@ -174,11 +166,7 @@ fn look_at_bwrap(path: PathBuf) -> Bwrap {
     const SETUID: u32 = 0o4000;
     let setuid = fs::metadata(&path).is_ok_and(|meta| meta.mode() & SETUID != 0);
     let version = version_of(&path);
-    Bwrap {
-        path,
-        version,
-        setuid,
-    }
+    Bwrap { path, version, setuid }
 }
 
 fn version_of(path: &Path) -> Option<Version> {
@@ -203,11 +191,7 @@ fn package_manager(os_release: &str) -> Option<PackageManager> {
         let line = os_release.lines().find_map(|line| line.strip_prefix(key))?;
         Some(line.trim().trim_matches(['"', '\'']).to_owned())
     };
-    let ids = [value("ID="), value("ID_LIKE=")]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let ids = [value("ID="), value("ID_LIKE=")].into_iter().flatten().collect::<Vec<_>>().join(" ");
     ids.split_whitespace().find_map(|id| match id {
         "debian" | "ubuntu" => Some(PackageManager::Apt),
         "fedora" | "rhel" | "centos" => Some(PackageManager::Dnf),
@@ -220,9 +204,7 @@ fn package_manager(os_release: &str) -> Option<PackageManager> {
 
 fn apt_lists_empty(root: &Path) -> bool {
     fs::read_dir(root.join("var/lib/apt/lists")).is_ok_and(|lists| {
-        !lists
-            .flatten()
-            .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+        !lists.flatten().any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
     })
 }
 
@@ -230,11 +212,8 @@ fn apt_lists_empty(root: &Path) -> bool {
 /// One with a link in `disable` isn't loaded (apparmor_parser(8)).
 fn other_profile(root: &Path) -> Option<PathBuf> {
     let folder = root.join("etc/apparmor.d");
-    let mut names: Vec<_> = fs::read_dir(&folder)
-        .ok()?
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
+    let mut names: Vec<_> =
+        fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
     names
         .into_iter()
@@ -318,17 +297,11 @@ pub(super) mod tests {
     #[test]
     fn each_fact_comes_from_its_file() {
         let machine = machine(&[
-            (
-                "proc/self/status",
-                "Name:\tlnk\nUid:\t1001\t0\t0\t0\nSeccomp:\t2\n",
-            ),
+            ("proc/self/status", "Name:\tlnk\nUid:\t1001\t0\t0\t0\nSeccomp:\t2\n"),
             ("proc/self/ns/user", ""),
             ("proc/sys/kernel/unprivileged_userns_clone", "0\n"),
             ("proc/sys/user/max_user_namespaces", "12\n"),
-            (
-                "proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-                "1\n",
-            ),
+            ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n"),
             ("proc/sys/kernel/osrelease", "6.8.0-31-generic\n"),
             ("etc/os-release", "NAME=x\nID=ubuntu\nID_LIKE=debian\n"),
             (".dockerenv", ""),
@@ -363,13 +336,7 @@ pub(super) mod tests {
     fn versions_are_read_as_bubblewrap_prints_them() {
         assert_eq!(parse_version("bubblewrap 0.8.0\n"), Some(Version(0, 8, 0)));
         assert_eq!(parse_version("bubblewrap 0.11"), Some(Version(0, 11, 0)));
-        for strange in [
-            "",
-            "bubblewrap",
-            "bubblewrap x.1",
-            "bubblewrap 1",
-            "fake 0.8.0",
-        ] {
+        for strange in ["", "bubblewrap", "bubblewrap x.1", "bubblewrap 1", "fake 0.8.0"] {
             assert_eq!(parse_version(strange), None, "{strange}");
         }
         assert!(Version(0, 11, 0) > Version(0, 8, 0));
@@ -379,19 +346,10 @@ pub(super) mod tests {
     fn kin_of_a_system_install_as_it_does() {
         let by = |text| package_manager(text);
         assert_eq!(by("ID=debian"), Some(PackageManager::Apt));
-        assert_eq!(
-            by("ID=linuxmint\nID_LIKE=\"ubuntu debian\""),
-            Some(PackageManager::Apt)
-        );
-        assert_eq!(
-            by("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\""),
-            Some(PackageManager::Dnf)
-        );
+        assert_eq!(by("ID=linuxmint\nID_LIKE=\"ubuntu debian\""), Some(PackageManager::Apt));
+        assert_eq!(by("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\""), Some(PackageManager::Dnf));
         assert_eq!(by("ID=arch"), Some(PackageManager::Pacman));
-        assert_eq!(
-            by("ID=opensuse-leap\nID_LIKE='suse opensuse'"),
-            Some(PackageManager::Zypper)
-        );
+        assert_eq!(by("ID=opensuse-leap\nID_LIKE='suse opensuse'"), Some(PackageManager::Zypper));
         assert_eq!(by("ID=alpine"), Some(PackageManager::Apk));
         assert_eq!(by("ID=nixos"), None);
     }
@@ -403,27 +361,16 @@ pub(super) mod tests {
         let found = |root: TempDir| other_profile(root.path());
 
         let theirs = Path::new("/etc/apparmor.d/bwrap-userns-restrict").to_owned();
-        assert_eq!(
-            found(at("etc/apparmor.d/bwrap-userns-restrict", ubuntus)),
-            Some(theirs)
-        );
+        assert_eq!(found(at("etc/apparmor.d/bwrap-userns-restrict", ubuntus)), Some(theirs));
         assert_eq!(found(at("etc/apparmor.d/lnk-bwrap", ubuntus)), None);
         assert_eq!(
-            found(at(
-                "etc/apparmor.d/x",
-                "/{usr/,}bin/other {\n /usr/bin/bwrap ix,\n}"
-            )),
+            found(at("etc/apparmor.d/x", "/{usr/,}bin/other {\n /usr/bin/bwrap ix,\n}")),
             None
         );
 
         let root = at("etc/apparmor.d/bwrap-userns-restrict", ubuntus);
         fs::create_dir(root.path().join("etc/apparmor.d/disable")).unwrap();
-        fs::write(
-            root.path()
-                .join("etc/apparmor.d/disable/bwrap-userns-restrict"),
-            "",
-        )
-        .unwrap();
+        fs::write(root.path().join("etc/apparmor.d/disable/bwrap-userns-restrict"), "").unwrap();
         assert_eq!(found(root), None);
     }
 }

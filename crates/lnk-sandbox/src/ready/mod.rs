@@ -33,10 +33,7 @@ pub struct Report {
 /// Looks for what stops a sandbox. `probe` is only run where the machine has
 /// all that it needs; it gets the path of the trusted bubblewrap.
 pub fn check(machine: &Machine, probe: impl FnOnce(&Path) -> Result<(), ProbeFailure>) -> Report {
-    Report {
-        cause: find_cause(machine, probe),
-        missing_layers: missing_layers(machine),
-    }
+    Report { cause: find_cause(machine, probe), missing_layers: missing_layers(machine) }
 }
 
 fn find_cause(
@@ -50,9 +47,7 @@ fn find_cause(
     if let Some(cause) = cause::known_before_trying(machine, bwrap) {
         return Some(cause);
     }
-    probe(&bwrap.path)
-        .err()
-        .map(|failure| diagnose(machine, &failure))
+    probe(&bwrap.path).err().map(|failure| diagnose(machine, &failure))
 }
 
 fn missing_layers(machine: &Machine) -> Vec<String> {
@@ -72,10 +67,7 @@ fn missing_layers(machine: &Machine) -> Vec<String> {
              landlock to the kernel's lsm= parameter to have it"
             .into(),
         Landlock::Failing(error) => {
-            format!(
-                "Landlock doesn't answer here ({}): the mounts alone hold files",
-                reason(error)
-            )
+            format!("Landlock doesn't answer here ({}): the mounts alone hold files", reason(error))
         }
     };
     vec![missing]
@@ -97,43 +89,25 @@ mod tests {
             assert_eq!(bwrap, Path::new("/usr/bin/bwrap"));
             Ok(())
         });
-        assert!(
-            report.cause.is_none() && report.missing_layers.is_empty(),
-            "{report:?}"
-        );
+        assert!(report.cause.is_none() && report.missing_layers.is_empty(), "{report:?}");
     }
 
     #[test]
     fn what_is_known_to_fail_isnt_tried() {
         let mut machine = good_machine();
         machine.bwrap = Err(NotFound::Missing);
-        assert!(matches!(
-            check(&machine, never).cause,
-            Some(Cause::Bwrap(NotFound::Missing))
-        ));
+        assert!(matches!(check(&machine, never).cause, Some(Cause::Bwrap(NotFound::Missing))));
 
         let mut machine = good_machine();
         machine.user_notification = false;
-        assert!(matches!(
-            check(&machine, never).cause,
-            Some(Cause::NoNotification { .. })
-        ));
+        assert!(matches!(check(&machine, never).cause, Some(Cause::NoNotification { .. })));
     }
 
     #[test]
     fn each_missing_second_layer_is_named() {
         let said = |landlock| {
-            let report = check(
-                &Machine {
-                    landlock,
-                    ..good_machine()
-                },
-                |_| Ok(()),
-            );
-            assert!(
-                report.cause.is_none(),
-                "a second layer never stops the sandbox"
-            );
+            let report = check(&Machine { landlock, ..good_machine() }, |_| Ok(()));
+            assert!(report.cause.is_none(), "a second layer never stops the sandbox");
             report.missing_layers.join("\n")
         };
         insta::assert_snapshot!(said(Landlock::Abi(5)), @"this kernel's Landlock (version 5) can't hold signals and abstract sockets, which Linux 6.12 added: the namespaces alone hold them");

@@ -69,12 +69,7 @@ const FLAGS: &[&str] = &[
 /// [`ProbeFailure`] where that doesn't end with success within [`DEADLINE`].
 pub fn sandbox(bwrap: &Path, program: &Path) -> Result<(), ProbeFailure> {
     let mut command = Command::new(bwrap);
-    command
-        .args(FLAGS)
-        .arg("--")
-        .arg(program)
-        .arg("--version")
-        .env_clear();
+    command.args(FLAGS).arg("--").arg(program).arg("--version").env_clear();
     watch(command, DEADLINE).map(drop)
 }
 
@@ -92,18 +87,12 @@ pub fn watch(command: Command, deadline: Duration) -> Result<Vec<u8>, ProbeFailu
             Ok(None) => Ended::TooLate,
             Err(error) => Ended::NotRun(error),
         };
-    Err(ProbeFailure {
-        stderr: output,
-        ended,
-    })
+    Err(ProbeFailure { stderr: output, ended })
 }
 
 fn start(mut command: Command) -> io::Result<(Child, PipeReader)> {
     let (pipe, writer) = io::pipe()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     // The command goes with its ends of the pipe, or the pipe would never end.
     Ok((command.spawn()?, pipe))
 }
@@ -193,10 +182,7 @@ mod tests {
 
     #[test]
     fn success_is_success() {
-        assert_eq!(
-            sh("echo out; echo err >&2", DEADLINE).unwrap(),
-            b"out\nerr\n"
-        );
+        assert_eq!(sh("echo out; echo err >&2", DEADLINE).unwrap(), b"out\nerr\n");
     }
 
     #[test]

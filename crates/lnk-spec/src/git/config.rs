@@ -187,11 +187,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(file: &'a [u8]) -> Self {
         let rest = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
-        Reader {
-            rest,
-            line: 1,
-            ended: false,
-        }
+        Reader { rest, line: 1, ended: false }
     }
 
     /// The next byte, `\r\n` as `\n`, and a last `\n` at the end of the file.
@@ -347,14 +343,10 @@ impl<'a> Reader<'a> {
 /// `[a.b]` is an old spelling of `[a "b"]`.
 fn split_at_dot(name: Vec<u8>) -> Section {
     match name.iter().position(|&b| b == b'.') {
-        None => Section {
-            name,
-            subsection: None,
-        },
-        Some(dot) => Section {
-            name: name[..dot].to_vec(),
-            subsection: Some(name[dot + 1..].to_vec()),
-        },
+        None => Section { name, subsection: None },
+        Some(dot) => {
+            Section { name: name[..dot].to_vec(), subsection: Some(name[dot + 1..].to_vec()) }
+        }
     }
 }
 
@@ -404,10 +396,7 @@ mod tests {
     fn values_are_unquoted_as_git_does() {
         assert_eq!(one(b"[a]\nb = c d  \t ; e"), Some(b"c d".to_vec()));
         assert_eq!(one(b"[a]\nb = \" c \" d\"#\" "), Some(b" c  d#".to_vec()));
-        assert_eq!(
-            one(b"[a]\nb = \\t\\n\\b\\\\\\\""),
-            Some(b"\t\n\x08\\\"".to_vec())
-        );
+        assert_eq!(one(b"[a]\nb = \\t\\n\\b\\\\\\\""), Some(b"\t\n\x08\\\"".to_vec()));
         assert_eq!(one(b"[a]\nb = c\\\n  d"), Some(b"c  d".to_vec()));
         assert_eq!(one(b"[a]\nb ="), Some(vec![]));
         assert_eq!(one(b"[a]\nb"), None);
@@ -431,10 +420,7 @@ mod tests {
             assert!(Config::parse(file).is_err(), "{}", file.escape_ascii());
         }
         assert_eq!(Config::parse(b"[a]\nb=c\n!"), Err(ConfigError::Line(3)));
-        assert_eq!(
-            Config::parse(&vec![b'\n'; MAX_LEN + 1]),
-            Err(ConfigError::TooLong)
-        );
+        assert_eq!(Config::parse(&vec![b'\n'; MAX_LEN + 1]), Err(ConfigError::TooLong));
     }
 
     #[test]
@@ -455,14 +441,8 @@ mod tests {
     fn reads_what_git_writes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
-        let values = [
-            "plain",
-            " lead and trail ",
-            "a;b#c",
-            "q\"q\\q",
-            "two\nlines\tand\x08",
-            "é\r",
-        ];
+        let values =
+            ["plain", " lead and trail ", "a;b#c", "q\"q\\q", "two\nlines\tand\x08", "é\r"];
         for (i, value) in values.iter().enumerate() {
             let key = format!("Section.Sub \"x\\].y.K{i}");
             let done = Command::new("git")
@@ -495,12 +475,7 @@ mod tests {
             .output()
             .unwrap();
         let ours = Config::parse(file);
-        assert_eq!(
-            ours.is_ok(),
-            git.status.success(),
-            "{}",
-            file.escape_ascii()
-        );
+        assert_eq!(ours.is_ok(), git.status.success(), "{}", file.escape_ascii());
         let Ok(ours) = ours else { return };
         let mut expected = Vec::new();
         for e in ours.entries() {

@@ -36,9 +36,7 @@ pub fn parse(file: &[u8]) -> Result<&[u8], GitFileError> {
     if file.contains(&0) {
         return Err(GitFileError::Nul);
     }
-    let path = file
-        .strip_prefix(b"gitdir: ")
-        .ok_or(GitFileError::NoPrefix)?;
+    let path = file.strip_prefix(b"gitdir: ").ok_or(GitFileError::NoPrefix)?;
     match trim_line_ends(path) {
         [] => Err(GitFileError::Empty),
         path => Ok(path),

@@ -113,10 +113,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], IndexError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or(IndexError::Truncated)?;
+        let (taken, rest) = self.rest.split_at_checked(len).ok_or(IndexError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -207,10 +204,8 @@ impl<'a> Reader<'a> {
         let mut value = usize::from(byte & 0x7f);
         while byte & 0x80 != 0 {
             byte = self.byte()?;
-            value = value
-                .checked_add(1)
-                .filter(|v| *v <= usize::MAX >> 7)
-                .ok_or(IndexError::Path)?;
+            value =
+                value.checked_add(1).filter(|v| *v <= usize::MAX >> 7).ok_or(IndexError::Path)?;
             value = (value << 7) | usize::from(byte & 0x7f);
         }
         Ok(value)
@@ -253,11 +248,7 @@ mod tests {
             .args(args)
             .output()
             .unwrap();
-        assert!(
-            out.status.success(),
-            "git {args:?}: {}",
-            out.stderr.escape_ascii()
-        );
+        assert!(out.status.success(), "git {args:?}: {}", out.stderr.escape_ascii());
         out.stdout
     }
 
@@ -272,18 +263,12 @@ mod tests {
     /// A repository with files and submodules, some with long and odd names.
     fn repository(format: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        git(
-            folder.path(),
-            &["init", "-q", &format!("--object-format={format}")],
-        );
+        git(folder.path(), &["init", "-q", &format!("--object-format={format}")]);
         let hex = "1".repeat(if format == "sha1" { 40 } else { 64 });
         let long = "d/".repeat(100) + "sub";
         for path in ["a", "lib/one", "lib/one-more", "lib/two\nlines", "z", &long] {
             let info = format!("160000,{hex},{path}");
-            git(
-                folder.path(),
-                &["update-index", "--add", "--cacheinfo", &info],
-            );
+            git(folder.path(), &["update-index", "--add", "--cacheinfo", &info]);
         }
         for path in ["b", "lib/aaa", "lib/x/y", "zz"] {
             let full = folder.path().join(path);
@@ -309,13 +294,7 @@ mod tests {
                 let file = std::fs::read(folder.path().join(".git/index")).unwrap();
                 assert_eq!(file[7], version.as_bytes()[0] - b'0');
                 let found = scan(&file, hash).unwrap();
-                assert_eq!(
-                    found,
-                    Scan {
-                        gitlinks: expected.clone(),
-                        shared: None
-                    }
-                );
+                assert_eq!(found, Scan { gitlinks: expected.clone(), shared: None });
             }
         }
     }
@@ -326,15 +305,9 @@ mod tests {
         let expected = listed_by_git(folder.path());
         git(folder.path(), &["update-index", "--split-index"]);
         let info = format!("160000,{},new", "2".repeat(40));
-        git(
-            folder.path(),
-            &["update-index", "--add", "--cacheinfo", &info],
-        );
+        git(folder.path(), &["update-index", "--add", "--cacheinfo", &info]);
         let info = format!("160000,{},a", "3".repeat(40));
-        git(
-            folder.path(),
-            &["update-index", "--add", "--cacheinfo", &info],
-        );
+        git(folder.path(), &["update-index", "--add", "--cacheinfo", &info]);
         let dir = folder.path().join(".git");
         let top = scan(&std::fs::read(dir.join("index")).unwrap(), Hash::Sha1).unwrap();
         let shared = dir.join(format!("sharedindex.{}", top.shared.unwrap()));
@@ -346,26 +319,11 @@ mod tests {
     #[test]
     fn refuses_garbage() {
         assert_eq!(scan(b"", Hash::Sha1), Err(IndexError::NotAnIndex));
-        assert_eq!(
-            scan(b"DIRX\0\0\0\x02\0\0\0\0", Hash::Sha1),
-            Err(IndexError::NotAnIndex)
-        );
-        assert_eq!(
-            scan(b"DIRC\0\0\0\x05\0\0\0\0", Hash::Sha1),
-            Err(IndexError::Version(5))
-        );
-        assert_eq!(
-            scan(b"DIRC\0\0\0\x02\0\0\0\x01", Hash::Sha1),
-            Err(IndexError::Truncated)
-        );
-        assert_eq!(
-            scan(b"DIRC\0\0\0\x02\0\0\0\0", Hash::Sha1),
-            Err(IndexError::Truncated)
-        );
-        assert_eq!(
-            scan(&vec![0; MAX_LEN + 1], Hash::Sha1),
-            Err(IndexError::TooLong)
-        );
+        assert_eq!(scan(b"DIRX\0\0\0\x02\0\0\0\0", Hash::Sha1), Err(IndexError::NotAnIndex));
+        assert_eq!(scan(b"DIRC\0\0\0\x05\0\0\0\0", Hash::Sha1), Err(IndexError::Version(5)));
+        assert_eq!(scan(b"DIRC\0\0\0\x02\0\0\0\x01", Hash::Sha1), Err(IndexError::Truncated));
+        assert_eq!(scan(b"DIRC\0\0\0\x02\0\0\0\0", Hash::Sha1), Err(IndexError::Truncated));
+        assert_eq!(scan(&vec![0; MAX_LEN + 1], Hash::Sha1), Err(IndexError::TooLong));
     }
 
     #[test]
@@ -381,14 +339,9 @@ mod tests {
 
     #[test]
     fn more_submodules_than_the_limit_are_refused() {
-        let paths: Vec<_> = (0..=MAX_GITLINKS)
-            .map(|i| (true, format!("{i:06}").into()))
-            .collect();
+        let paths: Vec<_> = (0..=MAX_GITLINKS).map(|i| (true, format!("{i:06}").into())).collect();
         assert!(scan(&write(4, &paths[1..]), Hash::Sha1).is_ok());
-        assert_eq!(
-            scan(&write(4, &paths), Hash::Sha1),
-            Err(IndexError::TooManyGitlinks)
-        );
+        assert_eq!(scan(&write(4, &paths), Hash::Sha1), Err(IndexError::TooManyGitlinks));
     }
 
     fn varint(mut value: usize) -> Vec<u8> {

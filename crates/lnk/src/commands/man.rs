@@ -18,10 +18,7 @@ pub struct Args {
 pub fn man(args: &Args) -> Result<u8> {
     clap_mangen::generate_to(Cli::command(), &args.folder).map_err(|error| {
         let folder = args.folder.display();
-        CommandError::Because(format!(
-            "can't write man pages into {folder}: {}",
-            reason(&error)
-        ))
+        CommandError::Because(format!("can't write man pages into {folder}: {}", reason(&error)))
     })?;
     Ok(0)
 }

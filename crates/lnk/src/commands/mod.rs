@@ -57,11 +57,7 @@ fn parse(args: &[OsString]) -> Result<Option<Cli>> {
         Err(error) if matches!(error.kind(), DisplayHelp | DisplayVersion) => {
             ui::page(&error.render().to_string()).map(|()| None)
         }
-        Err(error) => Err(CommandError::Because(usage::line(
-            &error,
-            &Cli::command(),
-            args,
-        ))),
+        Err(error) => Err(CommandError::Because(usage::line(&error, &Cli::command(), args))),
     }
 }
 

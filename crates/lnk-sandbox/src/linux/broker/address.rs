@@ -42,9 +42,7 @@ pub(super) fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
     match path {
         [] => Err(Errno::INVAL),
         [0, ..] => Ok(Unix::Abstract),
-        _ => Ok(Unix::Path(
-            path.split(|&byte| byte == 0).next().unwrap_or(path),
-        )),
+        _ => Ok(Unix::Path(path.split(|&byte| byte == 0).next().unwrap_or(path))),
     }
 }
 
@@ -65,14 +63,10 @@ pub(super) fn of_path(path: &str) -> Option<Vec<u8>> {
 /// names too long for an address) means another process when the broker looks
 /// it up, so it is told apart here, by its usual spellings.
 pub(super) fn start(path: &[u8]) -> Start<'_> {
-    let descriptor = [
-        &b"/proc/self/fd/"[..],
-        b"/proc/thread-self/fd/",
-        b"/dev/fd/",
-    ]
-    .iter()
-    .find_map(|prefix| path.strip_prefix(*prefix))
-    .and_then(descriptor);
+    let descriptor = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
+        .iter()
+        .find_map(|prefix| path.strip_prefix(*prefix))
+        .and_then(descriptor);
     match descriptor {
         Some((number, rest)) => Start::Descriptor(number, rest),
         None if path.starts_with(b"/") => Start::Root,
@@ -81,10 +75,7 @@ pub(super) fn start(path: &[u8]) -> Start<'_> {
 }
 
 fn descriptor(path: &[u8]) -> Option<(i32, &[u8])> {
-    let end = path
-        .iter()
-        .position(|&byte| byte == b'/')
-        .unwrap_or(path.len());
+    let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
     let (number, rest) = path.split_at(end);
     // The kernel knows no other spelling of a number: no sign, no leading 0.
     if !number.iter().all(u8::is_ascii_digit) || (number.len() > 1 && number[0] == b'0') {
@@ -139,10 +130,7 @@ mod tests {
         assert_eq!(start(b"../a"), Start::WorkingFolder(b"../a"));
         assert_eq!(start(b"/proc/self/fd/7"), Start::Descriptor(7, b""));
         assert_eq!(start(b"/proc/self/fd/7/"), Start::Descriptor(7, b"."));
-        assert_eq!(
-            start(b"/proc/self/fd/7/a/../b"),
-            Start::Descriptor(7, b"a/../b")
-        );
+        assert_eq!(start(b"/proc/self/fd/7/a/../b"), Start::Descriptor(7, b"a/../b"));
         assert_eq!(start(b"/dev/fd/12//a"), Start::Descriptor(12, b"/a"));
     }
 

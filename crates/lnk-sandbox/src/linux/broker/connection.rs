@@ -106,11 +106,7 @@ impl Judge {
                 // By its descriptor: whatever the path is by now.
                 let address = address::of_path(&path::own(file.as_fd()))
                     .expect("a short path fits an address");
-                Ok(Connection {
-                    socket: asked.socket,
-                    address,
-                    _file: Some(file),
-                })
+                Ok(Connection { socket: asked.socket, address, _file: Some(file) })
             }
         }
     }
@@ -159,10 +155,7 @@ impl Judge {
     }
 
     pub(super) fn refused(&self) -> Vec<Vec<u8>> {
-        self.refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -182,20 +175,11 @@ impl Asked {
             Ok(Unix::Path(path)) if domain == AddressFamily::UNIX => start(&target, path)?,
             _ => None,
         };
-        Ok(Self {
-            socket,
-            domain,
-            address,
-            from,
-        })
+        Ok(Self { socket, domain, address, from })
     }
 
     fn unchanged(self) -> Connection {
-        Connection {
-            socket: self.socket,
-            address: self.address,
-            _file: None,
-        }
+        Connection { socket: self.socket, address: self.address, _file: None }
     }
 }
 

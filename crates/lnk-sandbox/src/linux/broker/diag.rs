@@ -28,14 +28,7 @@ const TRIES: u32 = 8;
 
 /// The file systems (`f_type` of `statfs(2)`) whose inode numbers are the
 /// kernel's own and unique: ext2 to ext4, XFS, tmpfs, F2FS, overlayfs, ZFS.
-const TRUSTED: [u64; 6] = [
-    0xef53,
-    0x5846_5342,
-    0x0102_1994,
-    0xf2f5_2010,
-    0x794c_7630,
-    0x2fc1_2fc1,
-];
+const TRUSTED: [u64; 6] = [0xef53, 0x5846_5342, 0x0102_1994, 0xf2f5_2010, 0x794c_7630, 0x2fc1_2fc1];
 
 // <linux/netlink.h>, <linux/sock_diag.h>, <linux/unix_diag.h>
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -79,10 +72,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self {
-            socket,
-            sequence: 0,
-        }
+        Self { socket, sequence: 0 }
     }
 
     /// Whether one of them is bound to the file that is held.
@@ -204,10 +194,7 @@ fn part(datagram: &[u8], sequence: u32) -> Result<Part, Errno> {
     let mut rest = datagram;
     while !rest.is_empty() {
         let length = u32_at(rest, 0)? as usize;
-        let message = rest
-            .get(..length)
-            .filter(|_| length >= HEADER)
-            .ok_or(Errno::BADMSG)?;
+        let message = rest.get(..length).filter(|_| length >= HEADER).ok_or(Errno::BADMSG)?;
         rest = rest.get(aligned(length)..).unwrap_or_default();
         if u32_at(message, 8)? != sequence {
             continue;
@@ -229,15 +216,9 @@ fn bound(message: &[u8]) -> Result<Option<Bound>, Errno> {
     let mut rest = message.get(HEADER + UNIX_DIAG_MSG..).ok_or(Errno::BADMSG)?;
     while !rest.is_empty() {
         let length = usize::from(u16_at(rest, 0)?);
-        let attribute = rest
-            .get(..length)
-            .filter(|_| length >= 4)
-            .ok_or(Errno::BADMSG)?;
+        let attribute = rest.get(..length).filter(|_| length >= 4).ok_or(Errno::BADMSG)?;
         if u16_at(attribute, 2)? == UNIX_DIAG_VFS {
-            return Ok(Some(Bound {
-                inode: u32_at(attribute, 4)?,
-                device: u32_at(attribute, 8)?,
-            }));
+            return Ok(Some(Bound { inode: u32_at(attribute, 4)?, device: u32_at(attribute, 8)? }));
         }
         rest = rest.get(aligned(length)..).unwrap_or_default();
     }
@@ -261,18 +242,12 @@ fn aligned(length: usize) -> usize {
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Result<u16, Errno> {
-    let bytes = bytes
-        .get(offset..)
-        .and_then(<[u8]>::first_chunk)
-        .ok_or(Errno::BADMSG)?;
+    let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Errno::BADMSG)?;
     Ok(u16::from_ne_bytes(*bytes))
 }
 
 fn u32_at(bytes: &[u8], offset: usize) -> Result<u32, Errno> {
-    let bytes = bytes
-        .get(offset..)
-        .and_then(<[u8]>::first_chunk)
-        .ok_or(Errno::BADMSG)?;
+    let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk).ok_or(Errno::BADMSG)?;
     Ok(u32::from_ne_bytes(*bytes))
 }
 
@@ -316,10 +291,7 @@ mod tests {
         message(SOCK_DIAG_BY_FAMILY, 2, sequence, &body)
     }
 
-    const SOME: Bound = Bound {
-        device: 7,
-        inode: 11,
-    };
+    const SOME: Bound = Bound { device: 7, inode: 11 };
 
     #[test]
     fn a_list_is_read() {
@@ -329,11 +301,7 @@ mod tests {
             message(NLMSG_DONE, 2, 3, &[0; 4]),
         ]
         .concat();
-        let expected = Part {
-            bound: vec![SOME],
-            last: true,
-            interrupted: false,
-        };
+        let expected = Part { bound: vec![SOME], last: true, interrupted: false };
         assert_eq!(part(&datagram, 3), Ok(expected));
     }
 

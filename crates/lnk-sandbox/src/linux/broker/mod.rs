@@ -89,9 +89,7 @@ impl Broker {
     /// that aren't `connect(2)` get `ENOSYS`.
     #[must_use]
     pub fn new(listener: OwnedFd, inside: Inside, others: Option<Others>) -> Self {
-        Self {
-            workers: Workers::new(Judge::new(listener, inside), others),
-        }
+        Self { workers: Workers::new(Judge::new(listener, inside), others) }
     }
 
     /// The listener, to poll as long as there are no threads: `POLLIN` asks for

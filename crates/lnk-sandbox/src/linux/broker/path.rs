@@ -41,11 +41,7 @@ pub(super) fn of_folder(root: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> Result<
     // is the right one from `root` is seen by going there.
     let path = rustix::fs::readlink(own(folder), Vec::new())?.into_bytes();
     let there = open(root, &path).map_err(|_| Errno::ACCESS)?;
-    if is_same(there.as_fd(), folder)? {
-        Ok(path)
-    } else {
-        Err(Errno::ACCESS)
-    }
+    if is_same(there.as_fd(), folder)? { Ok(path) } else { Err(Errno::ACCESS) }
 }
 
 /// The path by which this process reaches exactly what a descriptor of its own
@@ -94,11 +90,7 @@ mod tests {
         fs::create_dir(&inner).unwrap();
         let root = File::open("/").unwrap();
         let held = File::open(&inner).unwrap();
-        let real = inner
-            .canonicalize()
-            .unwrap()
-            .into_os_string()
-            .into_encoded_bytes();
+        let real = inner.canonicalize().unwrap().into_os_string().into_encoded_bytes();
         assert_eq!(of_folder(root.as_fd(), held.as_fd()), Ok(real));
 
         fs::remove_dir(&inner).unwrap();

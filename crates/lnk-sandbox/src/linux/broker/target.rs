@@ -25,10 +25,7 @@ impl Target {
     /// # Errors
     /// `ESRCH` when it is gone.
     pub(super) fn open(thread: u32) -> Result<Self, Errno> {
-        let thread = i32::try_from(thread)
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or(Errno::SRCH)?;
+        let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
         let pidfd = match pidfd_open(thread, PIDFD_THREAD) {
             // Before 6.9 only the process's descriptors are to be had; a thread
             // that has its own (without CLONE_FILES) gets another's socket.
@@ -67,11 +64,7 @@ impl Target {
     /// `EACCES` without the right to trace it.
     pub(super) fn working_folder(&self) -> Result<OwnedFd, Errno> {
         let path = format!("/proc/{}/cwd", self.thread.as_raw_pid());
-        rustix::fs::open(
-            path,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 }
 
@@ -84,9 +77,7 @@ pub(super) fn has_signal_to_handle(thread: u32) -> bool {
 
 fn signal_to_handle(status: &str) -> bool {
     let set = |name| {
-        field(status, name)
-            .and_then(|value| u64::from_str_radix(value, 16).ok())
-            .unwrap_or(0)
+        field(status, name).and_then(|value| u64::from_str_radix(value, 16).ok()).unwrap_or(0)
     };
     (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") & set("SigCgt:") != 0
 }
@@ -103,10 +94,7 @@ fn process_of(thread: Pid) -> Result<Pid, Errno> {
 /// A line of `/proc/PID/status`. The name of the program, which is its own to
 /// choose, has no line breaks there: the kernel escapes them.
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .map(str::trim)
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 #[cfg(test)]
@@ -141,9 +129,6 @@ mod tests {
 
     #[test]
     fn a_thread_has_its_process() {
-        assert_eq!(
-            process_of(rustix::thread::gettid()),
-            Ok(rustix::process::getpid())
-        );
+        assert_eq!(process_of(rustix::thread::gettid()), Ok(rustix::process::getpid()));
     }
 }

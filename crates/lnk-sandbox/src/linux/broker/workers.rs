@@ -82,9 +82,7 @@ impl Workers {
             wake_keeper: Condvar::new(),
             ended: Condvar::new(),
         };
-        Self {
-            shared: Arc::new(shared),
-        }
+        Self { shared: Arc::new(shared) }
     }
 
     pub(super) fn judge(&self) -> &Judge {
@@ -129,10 +127,7 @@ impl Drop for Workers {
                 let _ended = thread_signal::interrupt(worker);
             }
             // Short, as a worker may have been just before its system call.
-            let wait = self
-                .shared
-                .ended
-                .wait_timeout(state, Duration::from_millis(5));
+            let wait = self.shared.ended.wait_timeout(state, Duration::from_millis(5));
             state = wait.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -191,13 +186,7 @@ impl Shared {
 
     fn is_hung_up(&self) -> bool {
         let mut listener = [PollFd::new(&self.judge.listener, PollFlags::empty())];
-        let polled = poll(
-            &mut listener,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        );
+        let polled = poll(&mut listener, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         polled.is_ok() && listener[0].revents().contains(PollFlags::HUP)
     }
 
@@ -280,10 +269,7 @@ impl Shared {
     }
 
     fn is_broken_off(&self, id: u64) -> bool {
-        self.lock()
-            .running
-            .iter()
-            .any(|running| running.id == id && running.broken_off)
+        self.lock().running.iter().any(|running| running.id == id && running.broken_off)
     }
 
     /// The keeper's life: looks at the connects now and then, as long as there
@@ -300,10 +286,7 @@ impl Shared {
             connects = state.connects;
             state.keeper_sleeps = quiet;
             while state.keeper_sleeps && !state.closing {
-                state = self
-                    .wake_keeper
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
+                state = self.wake_keeper.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
     }
@@ -339,10 +322,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 fn give_up_capabilities() -> Result<(), Errno> {
     let now = rustix::thread::capabilities(None)?;
     let kept = now.permitted & CapabilitySet::SYS_PTRACE;
-    let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
-        inheritable: CapabilitySet::empty(),
-    };
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)
 }

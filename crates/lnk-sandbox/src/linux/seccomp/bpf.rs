@@ -19,20 +19,10 @@ pub(super) enum Compare {
 }
 
 enum Statement {
-    Load {
-        offset: u32,
-    },
-    And {
-        mask: u32,
-    },
-    Branch {
-        compare: Compare,
-        yes: Label,
-        no: Label,
-    },
-    Return {
-        action: u32,
-    },
+    Load { offset: u32 },
+    And { mask: u32 },
+    Branch { compare: Compare, yes: Label, no: Label },
+    Return { action: u32 },
     Bind(Label),
 }
 
@@ -81,10 +71,7 @@ impl Program {
     /// They are laid out from the last to the first: as jumps go forward, every
     /// distance is known by then.
     pub(super) fn assemble(&self) -> Vec<Instruction> {
-        let mut layout = Layout {
-            reversed: Vec::new(),
-            places: vec![None; self.labels],
-        };
+        let mut layout = Layout { reversed: Vec::new(), places: vec![None; self.labels] };
         for statement in self.statements.iter().rev() {
             match *statement {
                 Statement::Bind(label) => layout.bind(label),

@@ -14,11 +14,7 @@ impl Call {
     fn native(call: c_long, arguments: &[u64]) -> Self {
         let mut all = [0; 6];
         all[..arguments.len()].copy_from_slice(arguments);
-        Self {
-            number: number(call),
-            architecture: NATIVE,
-            arguments: all,
-        }
+        Self { number: number(call), architecture: NATIVE, arguments: all }
     }
 
     /// The same for the kernel when the arguments are 32-bit ones.
@@ -165,21 +161,9 @@ fn connect_is_asked_about() {
 fn terminal_input_can_not_be_faked() {
     for command in [TIOCSTI, TIOCLINUX, TIOCSETD] {
         refused(libc::SYS_ioctl, &[0, command.into(), 0x1000], EPERM);
-        allowed(
-            libc::SYS_ioctl,
-            &[
-                command.into(),
-                u64::from(command) + 0x1_0000,
-                command.into(),
-            ],
-        );
+        allowed(libc::SYS_ioctl, &[command.into(), u64::from(command) + 0x1_0000, command.into()]);
     }
-    for command in [
-        libc::TIOCGWINSZ,
-        libc::TIOCSPGRP,
-        libc::TCSETS,
-        libc::FIONREAD,
-    ] {
+    for command in [libc::TIOCGWINSZ, libc::TIOCSPGRP, libc::TCSETS, libc::FIONREAD] {
         allowed(libc::SYS_ioctl, &[0, command, 0x1000]);
     }
 }
@@ -187,12 +171,9 @@ fn terminal_input_can_not_be_faked() {
 #[test]
 fn subvolumes_can_not_be_copied() {
     let struct_4096_bytes = 0x5000_0000;
-    for command in [
-        struct_4096_bytes | 0x9401,
-        struct_4096_bytes | 0x9417,
-        0x4020_bc10,
-        0x4028_bc1d,
-    ] {
+    for command in
+        [struct_4096_bytes | 0x9401, struct_4096_bytes | 0x9417, 0x4020_bc10, 0x4028_bc1d]
+    {
         refused(libc::SYS_ioctl, &[3, command], EPERM);
     }
     let subvol_create_v2 = struct_4096_bytes | 0x9418;
@@ -345,11 +326,7 @@ fn fork_in_the_road(nearer: usize, farther: usize, near_when_odd: bool) -> Vec<I
     program.load(NUMBER);
     program.branch(Compare::Above(10), far, start);
     program.bind(start);
-    let (odd, even) = if near_when_odd {
-        (near, far)
-    } else {
-        (far, near)
-    };
+    let (odd, even) = if near_when_odd { (near, far) } else { (far, near) };
     program.branch(Compare::AnyBit(1), odd, even);
     for _ in 0..nearer {
         program.ret(99);
@@ -372,16 +349,8 @@ fn jumps_at_the_edge_of_eight_bits_arrive() {
             let filter = fork_in_the_road(nearer, farther, near_when_odd);
             for number in [3, 4, 11] {
                 let far = number > 10 || (number % 2 == 1) != near_when_odd;
-                let call = Call {
-                    number,
-                    architecture: 0,
-                    arguments: [0; 6],
-                };
-                assert_eq!(
-                    run(&filter, &call),
-                    far.into(),
-                    "{nearer} {farther} {number}"
-                );
+                let call = Call { number, architecture: 0, arguments: [0; 6] };
+                assert_eq!(run(&filter, &call), far.into(), "{nearer} {farther} {number}");
             }
         }
     }

@@ -60,9 +60,7 @@ fn working_folder() -> Result<PathBuf> {
             reason(&error)
         ))
     })?;
-    let named = env::var_os("PWD")
-        .map(PathBuf::from)
-        .filter(|named| is_name_of(named, &real));
+    let named = env::var_os("PWD").map(PathBuf::from).filter(|named| is_name_of(named, &real));
     Ok(named.unwrap_or(real))
 }
 
@@ -71,9 +69,7 @@ fn working_folder() -> Result<PathBuf> {
 fn is_name_of(named: &Path, real: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Component::{Normal, RootDir};
-    let plain = named
-        .components()
-        .all(|part| matches!(part, RootDir | Normal(_)));
+    let plain = named.components().all(|part| matches!(part, RootDir | Normal(_)));
     let id = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     named.is_absolute() && plain && id(named).is_some_and(|named| Some(named) == id(real))
 }
@@ -88,9 +84,7 @@ fn own_binary() -> Result<PathBuf> {
     if is_name_of(&path, link) {
         return Ok(path);
     }
-    Err(CommandError::Because(
-        "lnk was replaced while it started: run it again".into(),
-    ))
+    Err(CommandError::Because("lnk was replaced while it started: run it again".into()))
 }
 
 #[cfg(test)]

@@ -21,29 +21,16 @@ pub struct Args {}
 
 pub fn ready() -> Result<u8> {
     match settle()? {
-        Settled::Ready {
-            machine, report, ..
-        } => {
-            let layers = report
-                .missing_layers
-                .iter()
-                .map(|layer| format!("Note: {layer}.\n"));
+        Settled::Ready { machine, report, .. } => {
+            let layers = report.missing_layers.iter().map(|layer| format!("Note: {layer}.\n"));
             ui::page(&(can_run(&machine) + &layers.collect::<String>()))?;
             Ok(0)
         }
-        Settled::NotReady {
-            cause,
-            fix,
-            report,
-            told,
-        } => {
+        Settled::NotReady { cause, fix, report, told } => {
             if !told {
                 tell(&format!("{cause}; {}", fix.what), &fix);
             }
-            report
-                .missing_layers
-                .iter()
-                .for_each(|layer| ui::explain(&format!("Note: {layer}.")));
+            report.missing_layers.iter().for_each(|layer| ui::explain(&format!("Note: {layer}.")));
             Err(CommandError::Told)
         }
     }
@@ -64,10 +51,7 @@ pub fn mend(reason: &str) -> Result<()> {
         Settled::NotReady { cause, fix, .. } => {
             let what = &fix.what;
             let again = "'lnk sandbox ready' looks again then";
-            tell(
-                &format!("the program didn't run: {cause}; {what} ({again})"),
-                &fix,
-            );
+            tell(&format!("the program didn't run: {cause}; {what} ({again})"), &fix);
             Err(CommandError::Told)
         }
     }
@@ -98,26 +82,14 @@ fn settle() -> Result<Settled> {
         let machine = Machine::look(Path::new("/"));
         let mut report = ready::check(&machine, |bwrap| probe::sandbox(bwrap, &own_binary));
         let Some(cause) = report.cause.take() else {
-            return Ok(Settled::Ready {
-                machine,
-                report,
-                mended: tried.is_some(),
-            });
+            return Ok(Settled::Ready { machine, report, mended: tried.is_some() });
         };
         let fix = cause.fix(&machine);
-        let offered = if tried.as_ref() == Some(&fix) {
-            Offer::NotMade
-        } else {
-            offer(&cause, &fix)
-        };
+        let offered =
+            if tried.as_ref() == Some(&fix) { Offer::NotMade } else { offer(&cause, &fix) };
         if offered != Offer::Taken {
             let told = offered == Offer::Refused;
-            return Ok(Settled::NotReady {
-                cause,
-                fix,
-                report,
-                told,
-            });
+            return Ok(Settled::NotReady { cause, fix, report, told });
         }
         tried = Some(fix);
     }
@@ -157,10 +129,7 @@ fn offer(cause: &Cause, fix: &Fix) -> Offer {
 fn tell(line: &str, fix: &Fix) {
     let end = if fix.steps.is_empty() { "" } else { ":" };
     ui::failure(&format!("{line}{end}"));
-    fix.steps
-        .iter()
-        .flat_map(Step::lines)
-        .for_each(|line| ui::explain(&line));
+    fix.steps.iter().flat_map(Step::lines).for_each(|line| ui::explain(&line));
 }
 
 fn can_run(machine: &Machine) -> String {

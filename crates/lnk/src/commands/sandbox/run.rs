@@ -154,9 +154,9 @@ fn opened_by(name: &OsStr) -> Result<Option<PathBuf>> {
              only the folders that --read and --write name"
         )),
         None => match nearest(&typed, PERMISSIONS.map(|(known, _)| known)) {
-            Some(meant) => because(format!(
-                "--allow knows no permission '{typed}': did you mean {meant}?"
-            )),
+            Some(meant) => {
+                because(format!("--allow knows no permission '{typed}': did you mean {meant}?"))
+            }
             None => because(format!(
                 "--allow knows no permission '{typed}': use --read and --write to open folders"
             )),
@@ -189,30 +189,19 @@ mod tests {
     }
 
     fn parse(words: &[&str]) -> Args {
-        Line::try_parse_from(std::iter::once(&"run").chain(words))
-            .unwrap()
-            .run
+        Line::try_parse_from(std::iter::once(&"run").chain(words)).unwrap().run
     }
 
     #[test]
     fn what_follows_the_program_is_the_programs() {
         let program = |words: &[&str]| parse(words).program;
-        assert_eq!(
-            program(&["--", "ls", "-l", "--write", "x"]),
-            ["ls", "-l", "--write", "x"]
-        );
+        assert_eq!(program(&["--", "ls", "-l", "--write", "x"]), ["ls", "-l", "--write", "x"]);
         assert_eq!(
             program(&["ls", "-l", "--write", "x", "-h"]),
             ["ls", "-l", "--write", "x", "-h"]
         );
-        assert_eq!(
-            program(&["git", "log", "--", "file"]),
-            ["git", "log", "--", "file"]
-        );
-        assert_eq!(
-            program(&["--", "git", "log", "--", "file"]),
-            ["git", "log", "--", "file"]
-        );
+        assert_eq!(program(&["git", "log", "--", "file"]), ["git", "log", "--", "file"]);
+        assert_eq!(program(&["--", "git", "log", "--", "file"]), ["git", "log", "--", "file"]);
         assert_eq!(program(&["--", "--", "x"]), ["--", "x"]);
         assert_eq!(program(&["--", "-x"]), ["-x"]);
         assert_eq!(program(&["--", "", ""]), ["", ""]);
@@ -221,33 +210,15 @@ mod tests {
 
     #[test]
     fn flags_before_it_are_ours_and_repeat() {
-        let args = parse(&[
-            "--read",
-            "a",
-            "--write=b",
-            "--read=c",
-            "--hide",
-            "d",
-            "ls",
-            "--hide",
-        ]);
+        let args = parse(&["--read", "a", "--write=b", "--read=c", "--hide", "d", "ls", "--hide"]);
         assert_eq!(args.read, [PathBuf::from("a"), "c".into()]);
-        assert_eq!(
-            (args.write, args.hide),
-            (vec!["b".into()], vec!["d".into()])
-        );
+        assert_eq!((args.write, args.hide), (vec!["b".into()], vec!["d".into()]));
     }
 
     #[test]
     fn paths_and_arguments_are_bytes() {
         let strange = OsString::from_vec(b"\xff\n x".to_vec());
-        let words = [
-            "run".into(),
-            "--write".into(),
-            strange.clone(),
-            "--".into(),
-            strange.clone(),
-        ];
+        let words = ["run".into(), "--write".into(), strange.clone(), "--".into(), strange.clone()];
         let args = Line::try_parse_from(words).unwrap().run;
         assert_eq!(args.write, [PathBuf::from(&strange)]);
         assert_eq!(args.program, [strange]);
