@@ -127,14 +127,14 @@ fn start(control: OwnedFd) -> (Broker, OwnedFd) {
 }
 
 /// Serves until the sandbox is gone, or for too long: `false`. The sandbox's
-/// message `idle?` is answered when no connect is under way.
+/// message `idle?` is answered when no connect is under way, `busy?` when one is.
 fn serve(broker: &mut Broker, control: &OwnedFd) -> bool {
     let deadline = Instant::now() + PATIENCE;
-    let mut asked = false;
+    let mut asked = None;
     while Instant::now() < deadline {
         let mut fds = vec![PollFd::new(control, PollFlags::IN)];
         fds.extend(broker.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let wait = if asked { 10 } else { 1000 };
+        let wait = if asked.is_some() { 10 } else { 1000 };
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: wait * 999_999 })).unwrap();
         let message = fds[0].revents().contains(PollFlags::IN);
         if fds.get(1).is_some_and(|listener| listener.revents().contains(PollFlags::IN)) {
@@ -142,13 +142,14 @@ fn serve(broker: &mut Broker, control: &OwnedFd) -> bool {
         }
         if message {
             match receive(control).0.as_slice() {
-                b"idle?" => asked = true,
+                b"idle?" => asked = Some(false),
+                b"busy?" => asked = Some(true),
                 _ => return true,
             }
         }
-        if asked && !broker.is_busy() {
-            send(control, b"idle", &[]);
-            asked = false;
+        if asked == Some(broker.is_busy()) {
+            send(control, b"yes", &[]);
+            asked = None;
         }
     }
     false
@@ -608,30 +609,23 @@ fn killed() {
         .env(CASE, "block_for_ever")
         .env("BROKER_TEST_ENTERED", "1")
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let mut output = child.stdout.take().unwrap();
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"blocking") {
-        let mut byte = [0];
-        output.read_exact(&mut byte).unwrap();
-        seen.push(byte[0]);
-    }
+    wait_until(b"busy?");
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_until_idle();
+    wait_until(b"idle?");
 }
 
 fn block_for_ever() {
-    print!("blocking");
-    std::io::stdout().flush().unwrap();
     unix("/tmp/full.sock").unwrap();
 }
 
-fn wait_until_idle() {
-    send(control(), b"idle?", &[]);
-    assert_eq!(receive(control()).0, b"idle");
+/// Waits until the broker is `idle?` or `busy?`.
+fn wait_until(state: &[u8]) {
+    send(control(), state, &[]);
+    assert_eq!(receive(control()).0, b"yes");
 }
 
 #[test]
@@ -653,7 +647,7 @@ fn signal() {
         thread::sleep(Duration::from_millis(1));
     }
     thread.join().unwrap();
-    wait_until_idle();
+    wait_until(b"idle?");
 }
 
 /// The standard library goes on after a signal.

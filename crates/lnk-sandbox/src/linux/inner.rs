@@ -38,6 +38,8 @@ pub struct Orders {
     pub private: Vec<PathBuf>,
     /// What must be where before anything runs; for mounts made by path.
     pub expected: Vec<Expected>,
+    /// Signals that the caller had ignored on purpose, as nohup(1) does.
+    pub ignored: Vec<i32>,
 }
 
 /// A string of the operating system's.
@@ -167,6 +169,7 @@ fn expect(expected: &Expected) -> Result<(), String> {
 /// the status a shell would give.
 fn become_program(orders: &Orders, control: &OwnedFd) -> ! {
     signal::reset_all();
+    orders.ignored.iter().for_each(|signal| signal::ignore(*signal));
     let _ = message::send(control.as_fd(), &FromInner::Program, &[]);
     let (errno, path) = exec_by_name(orders);
     let failed = FromInner::ExecFailed { errno, path: path.into_os_string().into_vec() };

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
-use lnk_sys::signal;
+use lnk_sys::signal::{self, Taken};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -85,10 +85,9 @@ impl Launch<'_> {
         lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(failed("subreaper"))?;
-        let signals = signal::block_and_report(&SIGNALS).map_err(failed("signals"))?;
         // bubblewrap and what it starts must not end by the terminal's keys
-        // before the program's own handler did: they inherit this.
-        SIGNALS.iter().for_each(|signal| signal::ignore(*signal));
+        // before the program's own handler did: they ignore these.
+        let signals = Taken::new(&SIGNALS).map_err(failed("signals"))?;
         let mut run = self.start(signals)?;
         let ended = run.supervise();
         run.end_everything();
@@ -97,7 +96,7 @@ impl Launch<'_> {
     }
 
     /// Starts bubblewrap and the joiner.
-    fn start(&self, signals: OwnedFd) -> Result<Run<'_>, LaunchError> {
+    fn start(&self, signals: Taken) -> Result<Run<'_>, LaunchError> {
         let (control, control_inside) = message::pair().map_err(failed("socketpair"))?;
         message::ask_for_credentials(&control).map_err(failed("SO_PASSCRED"))?;
         let (complaints, complaints_write) =
@@ -105,7 +104,7 @@ impl Launch<'_> {
         rustix::fs::fcntl_setfl(&complaints, OFlags::NONBLOCK).map_err(failed("pipe"))?;
         let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
             .map_err(failed("standard error"))?;
-        let orders = memory_file(&self.orders()).map_err(failed("memfd_create"))?;
+        let orders = memory_file(&self.orders(&signals)).map_err(failed("memfd_create"))?;
 
         let mut arguments = Arguments::base();
         let mut inherited: Vec<BorrowedFd<'_>> =
@@ -215,7 +214,8 @@ impl Launch<'_> {
         }
     }
 
-    fn orders(&self) -> Vec<u8> {
+    fn orders(&self, signals: &Taken) -> Vec<u8> {
+        let ignored = SIGNALS.into_iter().filter(|signal| signals.was_ignored(*signal)).collect();
         let plan = self.plan;
         let env =
             plan.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
@@ -226,6 +226,7 @@ impl Launch<'_> {
             writable: plan.writable.clone(),
             private: plan.private.clone(),
             expected: if self.joiner { Vec::new() } else { expected(&plan.mounts) },
+            ignored,
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
     }
@@ -315,7 +316,7 @@ struct Run<'a> {
     launch: &'a Launch<'a>,
     control: OwnedFd,
     complaints: OwnedFd,
-    signals: OwnedFd,
+    signals: Taken,
     bwrap: OwnedFd,
     bwrap_pid: Pid,
     /// bubblewrap's exit status, once it was reaped.
@@ -383,7 +384,7 @@ impl Run<'_> {
     fn wait(&self) -> Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Control, Source::BwrapEnd];
         let mut fds = vec![
-            PollFd::new(&self.signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             PollFd::new(&self.control, PollFlags::IN),
             PollFd::new(&self.bwrap, PollFlags::IN),
         ];
@@ -423,7 +424,11 @@ impl Run<'_> {
     }
 
     fn pass_signals_on(&mut self) -> Result<()> {
-        while let Some(received) = signal::next(self.signals.as_fd()).map_err(failed("signals"))? {
+        while let Some(received) = self.signals.next().map_err(failed("signals"))? {
+            // Who started us had it ignored, as nohup does; so has the program.
+            if self.signals.was_ignored(received.signal) {
+                continue;
+            }
             let by_terminal =
                 matches!(received.signal, libc::SIGINT | libc::SIGQUIT) && !received.by_process;
             // The terminal's keys reach the program, in the same process group.
