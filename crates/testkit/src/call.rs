@@ -88,7 +88,8 @@ impl Call {
     }
 
     /// Runs where `path`, an existing file, has `by`'s content, in a mount
-    /// namespace of its own.
+    /// namespace of its own. Owner and mode are `by`'s: one in
+    /// [`TestEnv::outside`](crate::TestEnv::outside) is root's in root's tests.
     pub fn replaced(mut self, path: impl AsRef<Path>, by: impl AsRef<Path>) -> Call {
         self.fences.replaced.push((path.as_ref().to_owned(), by.as_ref().to_owned()));
         self
