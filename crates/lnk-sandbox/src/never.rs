@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lnk_spec::shown;
+use lnk_spec::{protected, shown};
 use rustix::fs::FileType;
 
 use crate::account::Accounts;
@@ -18,7 +18,7 @@ const AGENTS: &str = "Link/Agents";
 /// Kernel and run-time folders: never granted, not even to read.
 const KERNEL_FOLDERS: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// System folders that no grant lets a program write.
-const SYSTEM_FOLDERS: [&str; 12] = [
+const SYSTEM_FOLDERS: [&str; 13] = [
     "/etc",
     "/usr",
     "/opt",
@@ -30,6 +30,7 @@ const SYSTEM_FOLDERS: [&str; 12] = [
     "/lib64",
     "/nix",
     "/var/spool/cron",
+    "/var/spool/at",
     "/efi",
 ];
 /// Files and folders in a home that run by themselves, at login or with the
@@ -240,17 +241,21 @@ impl Never {
     /// what is written there may run outside.
     #[must_use]
     pub fn warning(&self, held: &Held) -> Option<String> {
-        let home = self.homes.iter().find(|home| held.real.starts_with(home))?;
-        let below = held.real.strip_prefix(home).ok()?;
-        let first = below.components().next()?;
-        let dotted = first.as_os_str().as_encoded_bytes().starts_with(b".");
-        if !dotted || CACHES.iter().any(|cache| below.starts_with(cache)) {
-            return None;
+        let typed = shown::word(&held.typed);
+        if held.is_link() {
+            return Some(format!("--write {typed} is a link to {}", shown::word(&held.real)));
         }
-        Some(format!(
-            "--write {}: programs outside the sandbox may run what is written there",
-            shown::word(&held.typed)
-        ))
+        let may_run = self.is_dot_folder_of_a_home(&held.real) || is_protected_name(&held.real);
+        may_run.then(|| {
+            format!("--write {typed}: programs outside the sandbox may run what is written there")
+        })
+    }
+
+    fn is_dot_folder_of_a_home(&self, real: &Path) -> bool {
+        let below = self.homes.iter().find_map(|home| real.strip_prefix(home).ok());
+        let Some(below) = below else { return false };
+        let dotted = below.as_os_str().as_encoded_bytes().starts_with(b".");
+        dotted && !CACHES.iter().any(|cache| below.starts_with(cache))
     }
 
     /// Whether a file of the settings is this one, by another name.
@@ -264,7 +269,7 @@ impl Never {
                 if left == 0 {
                     return true;
                 }
-                match rustix::fs::lstat(&entry.path()) {
+                match rustix::fs::lstat(entry.path()) {
                     Ok(stat) if Identity::from(&stat) == identity => return true,
                     Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                         folders.push(entry.path());
@@ -275,6 +280,11 @@ impl Never {
         }
         false
     }
+}
+
+fn is_protected_name(real: &Path) -> bool {
+    let name = real.file_name().unwrap_or_default();
+    protected::NAMES.iter().any(|protected| name == protected.name)
 }
 
 fn distinct(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {

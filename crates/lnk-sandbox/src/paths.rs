@@ -132,6 +132,8 @@ pub struct Held {
     pub real: PathBuf,
     /// The links that led there.
     pub links: Vec<Link>,
+    /// The name as typed, in its real folder; none for `.` and `..`.
+    named: Option<PathBuf>,
     /// Its `O_PATH` descriptor.
     pub fd: OwnedFd,
     /// What the descriptor is open on.
@@ -145,8 +147,7 @@ impl Held {
     /// [`Error::Refused`] naming the flag and the path when there is no such
     /// file, or it can't be reached.
     pub fn open(flag: &str, typed: &Path, home: Option<&Path>, cwd: &Path) -> Result<Held> {
-        let absolute =
-            expand(flag, typed, home)?.map_or_else(|| cwd.join(typed), |expanded| expanded);
+        let absolute = expand(flag, typed, home)?.unwrap_or_else(|| cwd.join(typed));
         let refused = |why: &str| Error::Refused(format!("{flag} {}: {why}", shown::word(typed)));
         let walked = walk(&absolute).map_err(|error| refused(&crate::error::reason(&error)))?;
         if !walked.exists {
@@ -154,7 +155,16 @@ impl Held {
         }
         let fd = open_real(&walked.real).map_err(|error| refused(&crate::error::reason(&error)))?;
         let stat = fs::fstat(&fd).map_err(|error| refused(&crate::error::reason(&error.into())))?;
-        Ok(Held { typed: typed.to_path_buf(), real: walked.real, links: walked.links, fd, stat })
+        let named = absolute.parent().zip(absolute.file_name());
+        let named = named.map(|(folder, name)| real_or_written(folder).join(name));
+        Ok(Held {
+            typed: typed.to_path_buf(),
+            real: walked.real,
+            links: walked.links,
+            named,
+            fd,
+            stat,
+        })
     }
 
     /// What is held.
@@ -167,6 +177,13 @@ impl Held {
     #[must_use]
     pub fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    /// Whether what was typed is itself a link: it may lead anywhere, and
+    /// whoever could write the folder it is in may have made it.
+    #[must_use]
+    pub fn is_link(&self) -> bool {
+        self.links.iter().any(|link| Some(&link.at) == self.named.as_ref())
     }
 
     /// Whether the mount it is on can't be written.

@@ -118,9 +118,15 @@ pub fn receive<M: for<'de> Deserialize<'de>>(
     if read == 0 {
         return Ok(None);
     }
-    let message = postcard::from_bytes(&bytes[..read])
-        .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok(Some(Received { message, fds, pid }))
+    Ok(Some(Received { message: decode(&bytes[..read])?, fds, pid }))
+}
+
+/// Reads one message's bytes; they may come from inside.
+///
+/// # Errors
+/// `InvalidData` for what is no message.
+pub fn decode<M: for<'de> Deserialize<'de>>(bytes: &[u8]) -> io::Result<M> {
+    postcard::from_bytes(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 /// A pair of connected SEQPACKET sockets, closed by execve(2).

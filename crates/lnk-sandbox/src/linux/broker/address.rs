@@ -7,7 +7,7 @@ const FAMILY: usize = size_of::<libc::sa_family_t>();
 
 /// An address to connect a Unix socket to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unix<'a> {
+pub enum Unix<'a> {
     /// A name of the network namespace, not of a file.
     Abstract,
     /// A path, not empty.
@@ -16,7 +16,7 @@ pub(super) enum Unix<'a> {
 
 /// Where a path starts from.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Start<'a> {
+pub enum Start<'a> {
     /// The root folder.
     Root,
     /// The caller's working folder, and the path from there.
@@ -31,7 +31,7 @@ pub(super) enum Start<'a> {
 /// # Errors
 /// `EINVAL` for what is no Unix address: too short, longer than a `sockaddr_un`,
 /// of another family.
-pub(super) fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
+pub fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
     if bytes.len() > size_of::<libc::sockaddr_un>() {
         return Err(Errno::INVAL);
     }
@@ -48,7 +48,7 @@ pub(super) fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
 
 /// The bytes of the address of `path`, for `connect(2)`; `None` when it's too
 /// long for one.
-pub(super) fn of_path(path: &str) -> Option<Vec<u8>> {
+pub fn of_path(path: &str) -> Option<Vec<u8>> {
     if path.len() >= size_of::<libc::sockaddr_un>() - FAMILY {
         return None;
     }
@@ -62,7 +62,7 @@ pub(super) fn of_path(path: &str) -> Option<Vec<u8>> {
 /// Tells where to start. The caller's own `/proc/self/fd/N` (a common way to
 /// names too long for an address) means another process when the broker looks
 /// it up, so it is told apart here, by its usual spellings.
-pub(super) fn start(path: &[u8]) -> Start<'_> {
+pub fn start(path: &[u8]) -> Start<'_> {
     let descriptor = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
         .iter()
         .find_map(|prefix| path.strip_prefix(*prefix))

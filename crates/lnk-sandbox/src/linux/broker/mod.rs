@@ -32,7 +32,7 @@
 //! within 200 ms; one whose caller has a signal to handle too, and answered
 //! `EINTR`, as the kernel does.
 
-mod address;
+pub mod address;
 mod connection;
 mod diag;
 mod path;
