@@ -51,6 +51,25 @@ impl Mounts {
         names
     }
 
+    /// [`names_of`](Self::names_of) `real`, and every path under which a part of
+    /// it is mounted.
+    #[must_use]
+    pub fn names_of_all_of(&self, real: &Path) -> Vec<PathBuf> {
+        let mut names = self.names_of(real);
+        let Some(home) = self.mount_of(real) else { return names };
+        let Ok(below) = real.strip_prefix(&home.point) else { return names };
+        let inside = home.root.join(below);
+        let parts = self.0.iter().filter(|mount| {
+            mount.device == home.device && mount.root != inside && mount.root.starts_with(&inside)
+        });
+        for part in parts {
+            if !names.contains(&part.point) {
+                names.push(part.point.clone());
+            }
+        }
+        names
+    }
+
     /// The mount points below `real` with a file system that is a window on the
     /// kernel or on devices.
     #[must_use]
@@ -156,6 +175,16 @@ mod tests {
         assert_eq!(names, [Path::new("/home/u/.config/lnk/sandbox"), Path::new("/srv/x/sandbox")]);
         let names = mounts.names_of(Path::new("/home/u/Link"));
         assert_eq!(names, [Path::new("/home/u/Link"), Path::new("/mnt/a b/Link")]);
+    }
+
+    #[test]
+    fn a_part_mounted_elsewhere_counts() {
+        let mounts = Mounts::parse(TABLE);
+        let names = mounts.names_of_all_of(Path::new("/home"));
+        assert_eq!(names, [Path::new("/home"), Path::new("/mnt/a b")]);
+        let names = mounts.names_of_all_of(Path::new("/home/u/.config"));
+        assert_eq!(names, [Path::new("/home/u/.config"), Path::new("/srv/x")]);
+        assert_eq!(mounts.names_of(Path::new("/home")), [Path::new("/home")]);
     }
 
     #[test]

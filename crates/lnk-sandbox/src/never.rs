@@ -97,10 +97,9 @@ pub struct Never {
     settings: Vec<PathBuf>,
     agents: Vec<PathBuf>,
     homes: Vec<PathBuf>,
-    config: Vec<PathBuf>,
     startup: Vec<PathBuf>,
     programs: Vec<PathBuf>,
-    lnk: Option<PathBuf>,
+    lnk: Vec<PathBuf>,
 }
 
 impl Never {
@@ -118,7 +117,10 @@ impl Never {
         let homes = distinct(homes.map(real_or_written));
         let everywhere = |name: &str| {
             let real = homes.iter().map(|home| real_below_or_written(home, Path::new(name)));
-            distinct(real.flat_map(|real| mounts.names_of(&real)))
+            distinct(real.flat_map(|real| mounts.names_of_all_of(&real)))
+        };
+        let with_every_name = |paths: Vec<PathBuf>| {
+            distinct(paths.iter().flat_map(|path| mounts.names_of_all_of(path)))
         };
         let mut never = Never {
             settings: everywhere(SETTINGS),
@@ -131,13 +133,13 @@ impl Never {
                 homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
             never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
-            never.startup = distinct(real.chain(written));
-            never.config = everywhere(".config");
+            never.startup = with_every_name(distinct(real.chain(written)));
             let path = caller.var("PATH").unwrap_or_default();
             let programs =
                 std::env::split_paths(path).map(|folder| real_or_written(&caller.cwd.join(folder)));
-            never.programs = distinct(programs);
-            never.lnk = caller.own_binary.parent().map(real_or_written);
+            never.programs = with_every_name(distinct(programs));
+            let own = caller.own_binary.parent().map(real_or_written);
+            never.lnk = with_every_name(own.into_iter().collect());
         }
         never
     }
@@ -153,9 +155,13 @@ impl Never {
     /// # Errors
     /// [`Error::Refused`] with the reason.
     pub fn judge(&self, flag: &str, held: &Held, mounts: &Mounts) -> Result<()> {
-        let reason = self.reason_never(held, mounts);
-        let reason = reason
-            .or_else(|| if flag == "--write" { self.reason_not_to_write(held) } else { None });
+        // By a bind mount, it may be part of what is protected by another name.
+        let names = mounts.names_of(&held.real);
+        let reason = names.iter().find_map(|name| self.reason_never_to_show(name));
+        let reason = reason.or_else(|| self.reason_never(held, mounts));
+        let write = if flag == "--write" { names.as_slice() } else { &[] };
+        let reason =
+            reason.or_else(|| write.iter().find_map(|name| self.reason_not_to_write(name)));
         match reason {
             None => Ok(()),
             Some(reason) => {
@@ -170,8 +176,7 @@ impl Never {
         }
     }
 
-    fn reason_never(&self, held: &Held, mounts: &Mounts) -> Option<String> {
-        let real = held.real.as_path();
+    fn reason_never_to_show(&self, real: &Path) -> Option<String> {
         if real == Path::new("/") {
             return Some("the whole machine can't be opened; name the folders it needs".into());
         }
@@ -181,6 +186,11 @@ impl Never {
         if self.agents.iter().any(|agents| real.starts_with(agents)) {
             return Some("agents' folders are never opened".into());
         }
+        None
+    }
+
+    fn reason_never(&self, held: &Held, mounts: &Mounts) -> Option<String> {
+        let real = held.real.as_path();
         if let Some(folder) = KERNEL_FOLDERS.iter().find(|folder| real.starts_with(folder)) {
             return Some(format!("nothing of {folder} can be opened; a sandbox has its own"));
         }
@@ -203,8 +213,7 @@ impl Never {
         }
     }
 
-    fn reason_not_to_write(&self, held: &Held) -> Option<String> {
-        let real = held.real.as_path();
+    fn reason_not_to_write(&self, real: &Path) -> Option<String> {
         let overlaps = |path: &Path| real.starts_with(path) || path.starts_with(real);
         if self.homes.iter().any(|home| home.starts_with(real)) {
             return Some(
@@ -217,13 +226,7 @@ impl Never {
                 shown::word(file)
             ));
         }
-        if self.config.iter().any(|config| config.starts_with(real)) {
-            return Some(
-                "it holds what starts with your session; name the program's own folder in it"
-                    .into(),
-            );
-        }
-        if self.lnk.as_ref().is_some_and(|folder| folder.starts_with(real)) {
+        if self.lnk.iter().any(|folder| folder.starts_with(real)) {
             return Some("it holds lnk itself, so nothing may write it".into());
         }
         if let Some(folder) = SYSTEM_FOLDERS.iter().find(|folder| overlaps(Path::new(folder))) {

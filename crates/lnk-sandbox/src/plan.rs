@@ -365,9 +365,11 @@ impl Layout {
     }
 
     /// Recreates the links that typed paths led through, where the sandbox
-    /// doesn't show the real ones.
+    /// doesn't show the real ones. The kernel's own, such as `/proc/self/cwd`, it
+    /// has by itself.
     fn links(&mut self, links: &[Link]) {
-        for Link { at, to } in links {
+        let kernels = |at: &Path| at.starts_with("/proc") || at.starts_with("/dev");
+        for Link { at, to } in links.iter().filter(|link| !kernels(&link.at)) {
             let taken = self.mounts.iter().any(|mount| mount.target() == at);
             if !taken && !self.binds(at) {
                 self.mounts.push(Mount::Link { target: at.clone(), to: to.clone() });

@@ -104,10 +104,9 @@ impl Policy {
         for typed in &request.hide {
             let held = open("--hide", typed)?;
             links.extend(held.links.iter().cloned());
-            let folder = held.file_type() == FileType::Directory;
-            hides.extend(mounts.names_of(&held.real).into_iter().map(|path| Hide { path, folder }));
+            hides.extend(mounts.names_of_all_of(&held.real).iter().filter_map(|path| hidden(path)));
         }
-        hides.extend(never.always_hidden().filter(|path| path.is_dir()).map(hidden_folder));
+        hides.extend(never.always_hidden().filter_map(hidden));
         for grant in &grants {
             hides.extend(
                 mounts
@@ -131,6 +130,13 @@ impl Policy {
         let home_real = home_walk.real;
         Ok(Policy { accounts, home, home_real, grants, hides, links, cwd: cwd.real, warnings })
     }
+}
+
+/// `None` where nothing is.
+fn hidden(path: &Path) -> Option<Hide> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    Some(Hide { path: path.to_path_buf(), folder })
 }
 
 fn hidden_folder(path: &Path) -> Hide {

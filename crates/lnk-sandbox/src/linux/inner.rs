@@ -31,11 +31,11 @@ pub struct Orders {
     /// Its environment, `NAME=value`.
     pub env: Vec<Bytes>,
     /// Its working folder.
-    pub cwd: PathBuf,
+    pub cwd: Place,
     /// Folders and files that may be written.
-    pub writable: Vec<PathBuf>,
+    pub writable: Vec<Place>,
     /// Private file systems in memory.
-    pub private: Vec<PathBuf>,
+    pub private: Vec<Place>,
     /// What must be where before anything runs; for mounts made by path.
     pub expected: Vec<Expected>,
     /// Signals that the caller had ignored on purpose, as nohup(1) does.
@@ -45,13 +45,29 @@ pub struct Orders {
 /// A string of the operating system's.
 pub type Bytes = Vec<u8>;
 
+/// A path, which is any bytes: serde takes a `PathBuf` for text.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Place(Bytes);
+
+impl From<&PathBuf> for Place {
+    fn from(path: &PathBuf) -> Self {
+        Place(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl AsRef<Path> for Place {
+    fn as_ref(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+}
+
 /// What must be seen at a path.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Expected {
     /// The file or folder that was judged.
     Bound {
         /// Where.
-        at: PathBuf,
+        at: Place,
         /// What.
         identity: Identity,
         /// Whether its mount may be writable.
@@ -60,7 +76,7 @@ pub enum Expected {
     /// Something of this mode in a file system in memory.
     InMemory {
         /// Where.
-        at: PathBuf,
+        at: Place,
         /// Its permission bits.
         mode: u32,
     },
@@ -76,6 +92,10 @@ pub fn main_inner(arguments: impl Iterator<Item = OsString>) -> ! {
     let (Some(control), Some(orders), Some(stderr)) = (own.next(), own.next(), own.next()) else {
         exit_now(FENCE_FAILED)
     };
+    // bubblewrap holds pipes of the set-up, and hands them on.
+    if lnk_sys::fd::close_all_but(&[control.as_fd(), orders.as_fd(), stderr.as_fd()]).is_err() {
+        exit_now(FENCE_FAILED)
+    }
     match build_and_start(&control, orders, stderr) {
         Ok(program) => reap_until_end_of(program, &control),
         Err(what) => {
@@ -97,8 +117,8 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
     lnk_sys::keyring::join_anonymous_session()
         .map_err(|error| format!("a session keyring of its own: {error}"))?;
     orders.expected.iter().try_for_each(expect)?;
-    rustix::process::chdir(&orders.cwd).map_err(|error| {
-        format!("the working folder {}: {error}", lnk_spec::shown::word(&orders.cwd))
+    rustix::process::chdir(orders.cwd.as_ref()).map_err(|error| {
+        format!("the working folder {}: {error}", lnk_spec::shown::word(orders.cwd.as_ref()))
     })?;
     let diag =
         super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
@@ -143,6 +163,7 @@ fn wait_for_go(control: &OwnedFd) {
 
 fn expect(expected: &Expected) -> Result<(), String> {
     let (Expected::Bound { at, .. } | Expected::InMemory { at, .. }) = expected;
+    let at = at.as_ref();
     let other = || format!("{} changed while the sandbox was built", lnk_spec::shown::word(at));
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd =

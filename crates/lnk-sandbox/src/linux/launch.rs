@@ -23,7 +23,7 @@ use crate::error::{Error, Result, failed};
 use crate::linux::broker::{Broker, Inside};
 use crate::linux::bwrap::{self, Arguments, memory_file};
 use crate::linux::guard;
-use crate::linux::inner::{Expected, Orders};
+use crate::linux::inner::{Expected, Orders, Place};
 use crate::linux::joiner::{Joiner, PIPE_SIZE};
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::paths::Identity;
@@ -222,9 +222,9 @@ impl Launch<'_> {
         let orders = Orders {
             program: plan.program.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
             env: env.collect(),
-            cwd: plan.cwd.clone(),
-            writable: plan.writable.clone(),
-            private: plan.private.clone(),
+            cwd: Place::from(&plan.cwd),
+            writable: plan.writable.iter().map(Place::from).collect(),
+            private: plan.private.iter().map(Place::from).collect(),
             expected: if self.joiner { Vec::new() } else { expected(&plan.mounts) },
             ignored,
         };
@@ -237,10 +237,10 @@ fn expected(mounts: &[Mount]) -> Vec<Expected> {
     let deciding = mounts.iter().enumerate().filter(|(index, _)| bwrap::decides(mounts, *index));
     let expectation = |mount: &Mount| match mount {
         Mount::Bind { target, identity, write, .. } => {
-            Some(Expected::Bound { at: target.clone(), identity: *identity, write: *write })
+            Some(Expected::Bound { at: target.into(), identity: *identity, write: *write })
         }
         Mount::Tmpfs { target, mode, .. } => {
-            Some(Expected::InMemory { at: target.clone(), mode: *mode })
+            Some(Expected::InMemory { at: target.into(), mode: *mode })
         }
         Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
     };
