@@ -23,6 +23,9 @@ pub const OWN_BINARY: &str = "/run/lnk/lnk";
 /// An empty file that nobody may read, to cover others with.
 pub const EMPTY_COVER: &str = "/run/lnk/empty";
 
+/// An empty folder that nobody may read, to cover others with.
+pub const EMPTY_FOLDER: &str = "/run/lnk/hidden";
+
 /// One step of building the file tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mount {
@@ -90,7 +93,7 @@ impl Mount {
     }
 }
 
-/// A name that is watched in a write folder: covered again when something
+/// A name that is watched, a protected or a hidden one: covered again when something
 /// outside replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
@@ -113,6 +116,8 @@ pub enum Recover {
         /// The file.
         from: PathBuf,
     },
+    /// What is hidden, by [`EMPTY_COVER`] or [`EMPTY_FOLDER`].
+    Hidden,
 }
 
 /// Everything about one sandbox.
@@ -155,6 +160,7 @@ impl Plan {
     ) -> Result<Plan> {
         let mut layout = Layout::default();
         layout.base(policy, caller.uid == 0);
+        layout.hide_of_the_systems(&policy.hides);
         for (source, identity) in reads {
             layout.bind(source, *identity, false, true);
         }
@@ -163,10 +169,13 @@ impl Plan {
             layout.bind(&grant.held.real, grant.held.identity(), grant.write, folder);
         }
         let private = layout.home_and_tmp(policy, gitconfig);
-        for hide in policy.hides.iter().filter(|hide| !private.contains(&hide.path)) {
-            layout.hide(hide);
+        let hides = policy.hides.iter().filter(|hide| !private.contains(&hide.path));
+        let hidden: Vec<Watched> = hides.filter_map(|hide| layout.hide(hide)).collect();
+        if !hidden.is_empty() {
+            layout.tmpfs(EMPTY_FOLDER, 0, true);
         }
-        let watched = layout.masks(masks)?;
+        let mut watched = layout.masks(masks)?;
+        watched.extend(hidden);
         layout.links(&policy.links);
         layout.order();
 
@@ -201,6 +210,12 @@ impl Plan {
             Some(Mount::Link { .. } | Mount::Cover { .. }) => false,
             None => path == Path::new("/"),
         }
+    }
+
+    /// Whether a write folder's dot files are kept as they are.
+    #[must_use]
+    pub fn protects_dot_files(&self) -> bool {
+        self.watched.iter().any(|watched| watched.cover != Recover::Hidden)
     }
 
     /// Content and mode of a generated file.
@@ -289,12 +304,28 @@ impl Layout {
         self.mounts.push(Mount::Bind { source, target, identity, write, folder });
     }
 
-    /// Closes a path that would be seen; what is inside it and granted stays
-    /// reachable by name.
-    fn hide(&mut self, hide: &Hide) {
-        if !self.binds(&hide.path) {
-            return;
+    /// Takes away those of the system's own files that are in a hidden folder:
+    /// they aren't grants, which would stay open in it.
+    fn hide_of_the_systems(&mut self, hides: &[Hide]) {
+        for Hide { path, .. } in hides.iter().filter(|hide| !hide.path.starts_with("/run")) {
+            if self.binds(path) {
+                continue;
+            }
+            self.mounts.retain(|mount| {
+                let shows =
+                    matches!(mount, Mount::Bind { .. } | Mount::File { .. } | Mount::Link { .. });
+                !shows || mount.target() == path || !mount.target().starts_with(path)
+            });
         }
+    }
+
+    /// Closes a path that would be seen; what is inside it and granted stays
+    /// reachable by name. Returns what to watch.
+    fn hide(&mut self, hide: &Hide) -> Option<Watched> {
+        if !self.binds(&hide.path) {
+            return None;
+        }
+        let parent = hide.path.parent().filter(|parent| self.binds(parent));
         let target = hide.path.clone();
         let opened_below = self
             .mounts
@@ -306,6 +337,10 @@ impl Layout {
         } else {
             self.cover(target, &[], 0, false);
         }
+        // A folder that the caller can't list can't be watched, nor is it theirs.
+        let access = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+        let watch = hide.asked && parent.is_some_and(|at| rustix::fs::access(at, access).is_ok());
+        watch.then(|| Watched { path: hide.path.clone(), cover: Recover::Hidden })
     }
 
     /// Protects dot files wherever the write folder itself decides: not where a

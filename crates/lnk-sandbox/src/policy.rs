@@ -52,6 +52,9 @@ pub struct Hide {
     pub path: PathBuf,
     /// Whether it is a folder.
     pub folder: bool,
+    /// Whether it was asked for: it stays hidden when something outside replaces
+    /// it.
+    pub asked: bool,
 }
 
 impl Policy {
@@ -104,9 +107,10 @@ impl Policy {
         for typed in &request.hide {
             let held = open("--hide", typed)?;
             links.extend(held.links.iter().cloned());
-            hides.extend(mounts.names_of_all_of(&held.real).iter().filter_map(|path| hidden(path)));
+            let names = mounts.names_of_all_of(&held.real);
+            hides.extend(names.iter().filter_map(|path| hidden(path, true)));
         }
-        hides.extend(never.always_hidden().filter_map(hidden));
+        hides.extend(never.always_hidden().filter_map(|path| hidden(path, false)));
         for grant in &grants {
             hides.extend(
                 mounts
@@ -115,8 +119,8 @@ impl Policy {
                     .map(|path| hidden_folder(path)),
             );
         }
-        hides.sort_by(|a, b| a.path.cmp(&b.path));
-        hides.dedup();
+        hides.sort_by(|a, b| a.path.cmp(&b.path).then(b.asked.cmp(&a.asked)));
+        hides.dedup_by(|a, b| a.path == b.path);
         grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
@@ -133,14 +137,14 @@ impl Policy {
 }
 
 /// `None` where nothing is.
-fn hidden(path: &Path) -> Option<Hide> {
+fn hidden(path: &Path, asked: bool) -> Option<Hide> {
     let stat = rustix::fs::lstat(path).ok()?;
     let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    Some(Hide { path: path.to_path_buf(), folder })
+    Some(Hide { path: path.to_path_buf(), folder, asked })
 }
 
 fn hidden_folder(path: &Path) -> Hide {
-    Hide { path: path.to_path_buf(), folder: true }
+    Hide { path: path.to_path_buf(), folder: true, asked: false }
 }
 
 fn cwd_refused(cwd: &Path, why: &str) -> Error {

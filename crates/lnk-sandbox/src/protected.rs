@@ -78,10 +78,11 @@ impl Protected {
             protected.masks.dedup_by(|a, b| a.path == b.path);
             drop((agents_folder, protections));
             if let Some((parent, protection)) = agents {
-                let hidden = protection
-                    .missing
-                    .iter()
-                    .map(|name| Hide { path: parent.join(name), folder: true });
+                let hidden = protection.missing.iter().map(|name| Hide {
+                    path: parent.join(name),
+                    folder: true,
+                    asked: false,
+                });
                 policy.hides.extend(hidden);
             }
             return Ok(protected);

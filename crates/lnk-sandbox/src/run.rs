@@ -140,7 +140,7 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
         ))
     });
     let mut refused: Vec<Notice> = sockets.collect();
-    if ended.status != 0 && !plan.watched.is_empty() && is_git(&request.program[0]) {
+    if ended.status != 0 && plan.protects_dot_files() && is_git(&request.program[0]) {
         refused.push(Notice(
             "the repository's own files are read only: --write-dot-files opens them".into(),
         ));

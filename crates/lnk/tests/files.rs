@@ -200,6 +200,65 @@ fn what_is_hidden_stays_hidden_by_its_other_names() {
     });
 }
 
+/// A file that an editor saves anew, and a folder made anew, while a program
+/// runs. By the kernel's notice of changed mounts it looks when each is covered.
+#[test]
+fn what_is_hidden_stays_hidden_when_it_is_replaced_outside() {
+    const LOOK: &str = "\
+import os, select
+mounts = open('/proc/self/mountinfo')
+watch = select.poll()
+watch.register(mounts, select.POLLPRI)
+print('ready', flush=True)
+while True:
+    assert watch.poll(20000), 'never covered again'
+    mounts.seek(0)
+    if f' {os.getcwd()}/w/hidden ' in mounts.read(): break
+os.system('cat w/hidden w/hidden/f')
+";
+    each!(|env| {
+        env.write("look.py", LOOK);
+        for folder in [false, true] {
+            let name = if folder { "w/hidden/f" } else { "w/hidden" };
+            env.write(name, "before\n");
+            env.write(format!("../{name}"), SECRET);
+            for flag in ["--read", "--write"] {
+                let flags = [flag, ".", "--hide", "w/hidden"];
+                let mut run = inside(env, &flags, "/usr/bin/python3 look.py").spawn();
+                run.wait_for_stdout("ready");
+                let here = env.project().join("w");
+                fs::rename(here.join("hidden"), here.join("old")).unwrap();
+                if folder {
+                    fs::remove_dir_all(here.join("old")).unwrap();
+                }
+                fs::rename(env.home().join("w/hidden"), here.join("hidden")).unwrap();
+                if !folder {
+                    fs::remove_file(here.join("old")).unwrap();
+                }
+                run.wait().has_not(SECRET).stderr_has("Permission denied");
+                env.write(format!("../{name}"), SECRET);
+            }
+            fs::remove_dir_all(env.home().join("w")).unwrap();
+            fs::remove_dir_all(env.project().join("w")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_systems_own_files_can_be_hidden() {
+    each!(|env| {
+        let at = |flags: &[&str], script: &str| inside(env, flags, script).cwd("/").run();
+        for hide in ["/etc", "/etc/ssl", "/usr/share", "/etc/alternatives", "/opt"] {
+            if fs::read_dir(hide).is_ok_and(|folder| folder.count() > 0) {
+                at(&[], &format!("ls -A {hide} | grep -q .")).ok();
+                at(&["--hide", hide], &format!("ls -A {hide} | grep -q .")).fails();
+            }
+        }
+        let flags = ["--hide", "/etc", "--read", "/etc/hosts"];
+        at(&flags, "cat /etc/hosts > /dev/null && ls /etc").ok().prints("hosts\n");
+    });
+}
+
 #[test]
 fn a_path_that_isnt_there_is_named() {
     each!(|env| {

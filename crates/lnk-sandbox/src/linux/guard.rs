@@ -1,4 +1,4 @@
-//! The guard: keeps protected names covered while a program runs.
+//! The guard: keeps protected and hidden names covered while a program runs.
 //!
 //! A mount on a name goes when something outside the sandbox removes or
 //! replaces that name: an editor that saves by renaming, `git checkout`. The
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::tree;
-use crate::plan::{EMPTY_COVER, Recover, Watched};
+use crate::plan::{EMPTY_COVER, EMPTY_FOLDER, Recover, Watched};
 
 /// Covers what should be covered and isn't yet: links, where bubblewrap made
 /// the mounts.
@@ -154,7 +154,8 @@ fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result
 }
 
 /// Covers a name again if it isn't: a missing one is asked back from the
-/// supervisor, as an empty folder, whose making comes here as an event.
+/// supervisor, as an empty folder, whose making comes here as an event. A
+/// hidden name may be missing.
 fn cover_again(
     root: &OwnedFd,
     folder: &Folder,
@@ -162,9 +163,13 @@ fn cover_again(
     supervisor: &OwnedFd,
 ) -> io::Result<()> {
     let path = folder.path.join(name);
+    let cover = &folder.names[name];
     let place = match tree::open_below(root.as_fd(), &path) {
         Ok(place) => place,
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+            if *cover == Recover::Hidden {
+                return Ok(());
+            }
             return message::send(
                 supervisor.as_fd(),
                 &FromJoiner::Vanished(path.into_os_string().into_encoded_bytes()),
@@ -177,9 +182,14 @@ fn cover_again(
     if tree::mount_id(place.as_fd())? != tree::mount_id(parent.as_fd())? {
         return Ok(());
     }
-    let is_link = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode)
-        == rustix::fs::FileType::Symlink;
-    match &folder.names[name] {
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&place)?.st_mode);
+    let is_link = kind == rustix::fs::FileType::Symlink;
+    match cover {
+        Recover::Hidden => {
+            let folder = kind == rustix::fs::FileType::Directory;
+            let from = if folder { EMPTY_FOLDER } else { EMPTY_COVER };
+            super::joiner::cover(root.as_fd(), &path, Path::new(from))
+        }
         Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from),
         // A link where none was: covered by what shows nothing.
         Recover::Itself { .. } if is_link => {
