@@ -339,13 +339,11 @@ for root in ['/proc/sys', '/proc/bus', '/proc/irq', '/proc/fs', '/proc/driver', 
 for name in os.listdir('/proc'):
     path = '/proc/' + name
     if not name.isdigit() and os.path.isfile(path): opened(path, os.O_WRONLY)
-for path in ['/proc/kcore', '/proc/kmsg', '/proc/kpagecount', '/proc/kpageflags', '/proc/kpagecgroup',
+for path in ['/proc/keys', '/proc/key-users', '/proc/kcore', '/proc/kmsg', '/proc/kpagecount', '/proc/kpageflags', '/proc/kpagecgroup',
              '/proc/vmallocinfo', '/proc/slabinfo', '/proc/timer_list', '/proc/sched_debug',
              '/proc/mtrr', '/proc/1/environ', '/proc/1/mem', '/proc/1/maps', '/dev/mem', '/dev/kmsg',
              '/dev/kvm', '/dev/fuse', '/dev/vda', '/dev/sda', '/dev/input', '/dev/net/tun']:
     opened(path, os.O_RDONLY)
-try: assert open('/proc/keys').read() == '', 'keys'
-except OSError: pass
 tried('into process 1', os.listdir, '/proc/1/root/')
 for number in range(64):
     try: print('READ', os.readlink(f'/proc/1/fd/{number}'))

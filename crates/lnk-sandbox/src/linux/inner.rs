@@ -76,6 +76,10 @@ pub fn main_inner(arguments: impl Iterator<Item = OsString>) -> ! {
     let (Some(control), Some(orders), Some(stderr)) = (own.next(), own.next(), own.next()) else {
         exit_now(FENCE_FAILED)
     };
+    // bubblewrap was given more, a pipe of its own among them, and leaves it open.
+    if lnk_sys::fd::close_all_but(&[control.as_fd(), orders.as_fd(), stderr.as_fd()]).is_err() {
+        exit_now(FENCE_FAILED)
+    }
     match build_and_start(&control, orders, stderr) {
         Ok(program) => reap_until_end_of(program, &control),
         Err(what) => {
