@@ -312,6 +312,72 @@ fn other_programs() {
     });
 }
 
+#[test]
+fn servers_and_their_clients() {
+    testkit::each!(|env| {
+        if has("curl") {
+            let http = "python3 -m http.server 8000 --bind 127.0.0.1 2> log & \
+                        until curl -s -o /dev/null http://localhost:8000/; do kill -0 $! || exit; done; \
+                        curl -s -o /dev/null -w '%{http_code}' http://localhost:8000/; kill $!";
+            bash(env, http).ok().prints("200");
+            bash(env, "curl -sS https://example.com").fails_with(6);
+        }
+        if has("gpg") {
+            let key = "gpg -q --batch --passphrase '' --quick-gen-key a ed25519 && \
+                       echo hi | gpg -q --clearsign | gpg -q --decrypt";
+            bash(env, key).ok().stdout_has("hi\n");
+        }
+        if has("dbus-run-session") {
+            let list = "dbus-send --session --print-reply --dest=org.freedesktop.DBus / \
+                        org.freedesktop.DBus.ListNames";
+            writing(env, ["dbus-run-session", "--", "sh", "-c", list])
+                .run()
+                .ok()
+                .stdout_has("org.freedesktop.DBus");
+        }
+        if has("java") {
+            env.write(
+                "A.java",
+                "public class A { public static void main(String[] a) throws Exception {
+                   try { java.net.InetAddress.getByName(\"nope.test\"); }
+                   catch (java.net.UnknownHostException e) { System.out.println(\"unknown\"); } } }",
+            );
+            writing(env, ["java", "A.java"]).run().ok().prints("unknown\n");
+        }
+    });
+}
+
+/// A database of its own in the project, reached over its socket (where the
+/// server looks up who connects) and over TCP.
+#[test]
+fn postgres() {
+    let Some(bin) = postgres_programs() else {
+        return testkit::skip("no PostgreSQL server here");
+    };
+    testkit::each!(|env| {
+        // Its server runs as no root.
+        if env.user.is_root() {
+            return;
+        }
+        let script = format!(
+            "PATH=$PATH:{}; initdb -D db --auth-local=peer --auth-host=trust > /dev/null && \
+             pg_ctl -D db -o \"-k $PWD\" -l log -w start > /dev/null && \
+             psql -h \"$PWD\" postgres -Atc 'select 1 + 1' && psql -h 127.0.0.1 postgres -Atc 'select 3'; \
+             pg_ctl -D db -m fast stop > /dev/null",
+            bin.display()
+        );
+        bash(env, &script).ok().prints("2\n3\n");
+    });
+}
+
+fn postgres_programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    versions
+        .flatten()
+        .map(|version| version.path().join("bin"))
+        .find(|bin| bin.join("initdb").exists())
+}
+
 /// Programs whose names are links, links to links, and one file's many names.
 #[test]
 fn scripts_and_links_to_programs() {

@@ -189,6 +189,32 @@ int main(void) {
     });
 }
 
+/// What was typed for the caller's shell would be run by it, outside.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn typing_into_the_callers_terminal() {
+    testkit::each!(|env| {
+        env.write(
+            "try.py",
+            format!(
+                "{CALLS}
+for command in (0x5412, 0x541c, 0x5423):
+    for high in (0, 1 << 32, -1 << 32):
+        for fd in (0, 1, 2, os.open('/dev/tty', os.O_RDWR)):
+            buffer.value = b'\\x03'
+            result, error = call(16, fd, high | command, ctypes.byref(buffer))
+            assert (result, error) == (-1, errno.EPERM), (command, high, fd, error)
+print(os.get_terminal_size().columns, 'columns')
+"
+            ),
+        );
+        let words = ["sandbox", "run", "--read", ".", "--", "/usr/bin/python3", "try.py"];
+        let mut terminal = env.lnk(words).terminal(24, 77);
+        terminal.shows("77 columns");
+        assert_eq!(terminal.wait_exit(), 0, "{}", terminal.screen());
+    });
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn set_id_files_and_devices() {
