@@ -273,13 +273,11 @@ impl Layout {
         self.tmpfs("/run", 0o755, false);
         self.tmpfs(OWN_FOLDER, 0o755, true);
         self.mounts.push(Mount::File { target: EMPTY_COVER.into(), content: Vec::new(), mode: 0 });
-        if root {
-            for (target, folder) in system::kernel_files_of_root() {
-                if folder {
-                    self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true });
-                } else {
-                    self.cover(target, &[], 0, false);
-                }
+        for (target, folder) in system::kernel_files(root) {
+            if folder {
+                self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true });
+            } else {
+                self.cover(target, &[], 0, false);
             }
         }
     }

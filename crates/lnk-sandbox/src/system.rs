@@ -205,13 +205,14 @@ fn group_line(table: &mut Vec<u8>, name: &[u8], gid: u32) {
     table.extend(format!(":x:{gid}:\n").bytes());
 }
 
-/// Kernel files that show or change things of the whole machine, closed for
-/// root, who could open them by owning them.
+/// Kernel files that show or change things of the whole machine, each with
+/// whether it is a folder. Closed for everyone: the keyrings, whose list names
+/// the caller's keys in every namespace. For root also what it could open by
+/// owning it.
 #[must_use]
-pub fn kernel_files_of_root() -> Vec<(PathBuf, bool)> {
-    const FILES: [&str; 13] = [
-        "keys",
-        "key-users",
+pub fn kernel_files(root: bool) -> Vec<(PathBuf, bool)> {
+    const KEYS: [&str; 2] = ["keys", "key-users"];
+    const FILES: [&str; 11] = [
         "kpagecount",
         "kpageflags",
         "kpagecgroup",
@@ -225,11 +226,13 @@ pub fn kernel_files_of_root() -> Vec<(PathBuf, bool)> {
         "sysrq-trigger",
     ];
     const FOLDERS: [&str; 3] = ["acpi", "scsi", "dynamic_debug"];
+    let (files, folders): (&[_], &[_]) = if root { (&FILES, &FOLDERS) } else { (&[], &[]) };
     let below = |names: &'static [&'static str], folder: bool| {
         names.iter().map(move |name| (Path::new("/proc").join(OsStr::new(name)), folder))
     };
-    below(&FILES, false)
-        .chain(below(&FOLDERS, true))
+    below(&KEYS, false)
+        .chain(below(files, false))
+        .chain(below(folders, true))
         .filter(|(path, _)| rustix::fs::lstat(path).is_ok())
         .collect()
 }

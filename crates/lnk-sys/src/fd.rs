@@ -35,11 +35,11 @@ pub fn close_inherited_on_exec() -> io::Result<()> {
     crate::checked(done).map(drop)
 }
 
-/// In a forked process that ends by [`crate::process::exit_now`]: closes every
+/// In a process that ends by [`crate::process::exit_now`]: closes every
 /// descriptor from number 3 on but those given.
 ///
 /// The caller says that the values owning the others are never used again:
-/// true where the forked process goes on with the given ones only.
+/// true where the process goes on with the given ones only.
 ///
 /// # Errors
 /// Those of close_range(2).
