@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lnk_spec::shown::{escaped, word};
 
-use super::machine::{Bwrap, Machine, Version};
+use super::machine::{Bwrap, Landlock, Machine, Version};
 use super::probe::{DEADLINE, Ended, ProbeFailure};
 use crate::error::reason;
 use crate::linux::bwrap_path::NotFound;
@@ -40,6 +40,10 @@ pub enum Cause {
         /// The kernel's release.
         kernel: String,
     },
+    /// Landlock is there and can't be asked: a filter around this process, say.
+    /// The second layer is only ever left out where the kernel has none.
+    #[error("Landlock is in this kernel and doesn't answer here ({0})")]
+    Landlock(String),
     /// A kernel built without user namespaces.
     #[error("this kernel ({kernel}) has no user namespaces")]
     NoUserNamespaces {
@@ -100,6 +104,9 @@ pub(super) fn known_before_trying(machine: &Machine, bwrap: &Bwrap) -> Option<Ca
     }
     if !machine.user_notification {
         return Some(Cause::NoNotification { kernel: machine.kernel.clone() });
+    }
+    if let Landlock::Failing(error) = &machine.landlock {
+        return Some(Cause::Landlock(reason(error)));
     }
     None
 }
@@ -299,6 +306,18 @@ mod tests {
         machine.user_notification = false;
         let cause = known_before_trying(&machine, machine.bwrap.as_ref().unwrap()).unwrap();
         insta::assert_snapshot!(cause.to_string(), @"this kernel (6.18.0) has no seccomp notifications: Linux 5.0 and newer do, gVisor and WSL 1 don't");
+    }
+
+    #[test]
+    fn landlock_that_fails_isnt_landlock_that_is_absent() {
+        let known = |landlock| {
+            let machine = Machine { landlock, ..good_machine() };
+            let cause = known_before_trying(&machine, machine.bwrap.as_ref().unwrap());
+            cause.map(|cause| cause.to_string())
+        };
+        let refused = std::io::Error::from_raw_os_error(libc::EPERM);
+        insta::assert_snapshot!(known(Landlock::Failing(refused)).unwrap(), @"Landlock is in this kernel and doesn't answer here (operation not permitted)");
+        assert_eq!(known(Landlock::NotBuilt), None);
     }
 
     #[test]
