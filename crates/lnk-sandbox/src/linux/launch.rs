@@ -357,7 +357,7 @@ impl Run<'_> {
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
-                    Source::BwrapEnd => self.reap_bwrap()?,
+                    Source::BwrapEnd => self.bwrap_ended()?,
                 }
                 if let Some(status) = self.end_by {
                     return Ok(Ended { status, not_executed: None, refused_sockets: Vec::new() });
@@ -541,6 +541,14 @@ impl Run<'_> {
         }
     }
 
+    /// The sandbox ended before bubblewrap did: all that it said waits.
+    fn bwrap_ended(&mut self) -> Result<(), LaunchError> {
+        while self.status.is_none() && is_readable(&self.control)? {
+            self.hear_inner()?;
+        }
+        self.reap_bwrap()
+    }
+
     fn reap_bwrap(&mut self) -> Result<(), LaunchError> {
         if self.status.is_some() {
             return Ok(());
@@ -670,6 +678,16 @@ impl Run<'_> {
             let _ = waitpid(Some(helper.pid), WaitOptions::empty());
         }
         reap_the_rest();
+    }
+}
+
+/// Whether there is something to read, or an end, without waiting.
+fn is_readable(fd: &OwnedFd) -> Result<bool> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(failed("poll")(error)),
     }
 }
 
