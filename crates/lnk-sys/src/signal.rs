@@ -128,6 +128,13 @@ pub fn ignore(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
+/// Gives a signal its default effect again.
+pub fn restore_default(signal: i32) {
+    // SAFETY: SIG_DFL is no handler that could run. The call fails for SIGKILL,
+    // SIGSTOP and numbers that are no signal, harmlessly.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
 /// Every signal back to its default effect and none blocked: what a program
 /// expects to be started with (execve(2) keeps ignored ones and the mask). The
 /// C library's own signals too: its posix_spawn(3) leaves one ignored, and its

@@ -1,5 +1,6 @@
 //! Machines with a fence missing or broken: nothing runs, and `ready` says why.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,7 @@ fn fake_bwrap(env: &TestEnv, does: &str) -> Option<PathBuf> {
     let path = env.outside().join("fake-bwrap");
     let version = "[ \"$1\" = --version ] && echo bubblewrap 0.8.0 && exit";
     std::fs::write(&path, format!("#!/bin/sh\n{version}\n{does}\n")).expect("own folder");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&path, mode).expect("own file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("own file");
     Some(path)
 }
 
@@ -81,10 +81,7 @@ fn each_failure_of_bubblewrap_is_told_apart() {
                  allow non-privileged user namespaces.",
                 "refuses namespaces",
             ),
-            (
-                "Creating new namespace failed: No space left on device",
-                "user.max_user_namespaces",
-            ),
+            ("Creating new namespace failed: No space left on device", "user.max_user_namespaces"),
             ("Can't mount proc on /newroot/proc: Operation not permitted", "covers parts of /proc"),
             ("loopback: Failed RTM_NEWADDR: Operation not permitted", "refuses namespaces"),
             ("Unknown option --disable-userns", "too old"),
@@ -111,7 +108,9 @@ fn a_bubblewrap_that_ends_without_a_word_ran_nothing() {
 #[test]
 fn what_bubblewrap_says_cant_move_the_cursor() {
     each!(|env| {
-        let Some(fake) = fake_bwrap(env, "printf 'bwrap: \\033[2J\\r\\n' >&2; exit 1") else { return };
+        let Some(fake) = fake_bwrap(env, "printf 'bwrap: \\033[2J\\r\\n' >&2; exit 1") else {
+            return;
+        };
         let run = refused(env, run(env).replaced(BWRAP, fake));
         assert!(!run.stderr.contains(['\x1b', '\r']), "{run}");
     });
@@ -202,7 +201,7 @@ fn without_landlock_the_mounts_hold_every_grant() {
         env.write("closed/file", "c");
         env.folder("write/.git");
         let tries = "cat read/file write/file; echo new > write/new && echo written; \
-            for closed in read/file read/new write/.git/config new /etc/new /proc/sys/kernel/hostname; \
+            for closed in read/file read/new write/.git/config /etc/new /proc/sys/kernel/hostname; \
             do (echo x >> $closed) 2> /dev/null && echo opened $closed; done; \
             cat closed/file write/hidden/file 2> /dev/null; echo; echo end";
         without_landlock(in_folders(env, tries)).run().ok().prints("rwwritten\n\nend\n");
@@ -236,10 +235,13 @@ fn a_kernel_without_the_joiners_calls_is_served_by_bubblewrap() {
     });
 }
 
-/// A package manager that installs bubblewrap from `from`, and says so.
-fn fake_apt(env: &TestEnv, from: &str) -> String {
-    env.write_program("bin/apt-get", format!("#!/bin/sh\necho apt-get $*\ncp {from} /usr/bin/bwrap\n"));
-    format!("{}/bin:/usr/bin:/bin:/usr/sbin", env.project().display())
+/// A run without bubblewrap, where `apt-get` is a script that does this.
+fn run_with_apt(env: &TestEnv, does: &str) -> Call {
+    let apt = env.outside().join("fake-apt-get");
+    std::fs::write(&apt, format!("#!/bin/sh\necho apt-get called: $*\n{does}\n"))
+        .expect("own folder");
+    std::fs::set_permissions(&apt, PermissionsExt::from_mode(0o755)).expect("own file");
+    run(env).removed(BWRAP).replaced("/usr/bin/apt-get", apt)
 }
 
 fn installs_here(env: &TestEnv) -> bool {
@@ -255,12 +257,11 @@ fn asked_on_a_terminal_bubblewrap_is_installed_and_the_program_runs() {
         }
         let saved = env.outside().join("saved-bwrap");
         std::fs::copy(BWRAP, &saved).expect("bubblewrap is installed");
-        let path = fake_apt(env, saved.to_str().expect("a test's path is UTF-8"));
-        let call = run(env).env("PATH", path).removed(BWRAP);
-        let mut terminal = call.terminal(24, 100);
+        let install = format!("cp {} {BWRAP}", saved.display());
+        let mut terminal = run_with_apt(env, &install).terminal(24, 100);
         terminal.shows("apt-get install -y bubblewrap").shows("Run it now? [y/N]").line("y");
         assert_eq!(terminal.wait_exit(), 0, "{}", terminal.screen());
-        terminal.shows("ran");
+        terminal.shows("apt-get called: install -y bubblewrap").shows("\nran");
     });
 }
 
@@ -270,23 +271,21 @@ fn without_a_yes_nothing_is_installed() {
         if !installs_here(env) {
             return;
         }
-        let path = fake_apt(env, "/no/such/bwrap");
         for answer in ["", "n", "what"] {
-            let call = run(env).env("PATH", &path).removed(BWRAP);
-            let mut terminal = call.terminal(24, 100);
+            let mut terminal = run_with_apt(env, "").terminal(24, 100);
             terminal.shows("Run it now? [y/N]").line(answer);
             assert_eq!(terminal.wait_exit(), 125, "{}", terminal.screen());
-            assert!(!terminal.screen().contains("ran\n"), "{}", terminal.screen());
+            assert!(!terminal.screen().contains("called"), "{}", terminal.screen());
         }
         // A command that fails is no reason to go on.
-        let call = run(env).env("PATH", &path).removed(BWRAP);
-        let mut terminal = call.terminal(24, 100);
+        let mut terminal = run_with_apt(env, "exit 100").terminal(24, 100);
         terminal.shows("Run it now? [y/N]").line("yes");
         assert_eq!(terminal.wait_exit(), 125, "{}", terminal.screen());
         terminal.shows("failed");
         // Nobody to ask: the command is printed.
-        let told = run(env).env("PATH", &path).removed(BWRAP);
-        refused(env, told).stderr_has("apt-get install -y bubblewrap").has_not("y/N");
+        refused(env, run_with_apt(env, ""))
+            .stderr_has("apt-get install -y bubblewrap")
+            .has_not("y/N");
     });
 }
 
@@ -296,8 +295,7 @@ fn a_question_can_be_left_by_the_terminals_key() {
         if !installs_here(env) {
             return;
         }
-        let path = fake_apt(env, "/no/such/bwrap");
-        let mut terminal = run(env).env("PATH", path).removed(BWRAP).terminal(24, 100);
+        let mut terminal = run_with_apt(env, "").terminal(24, 100);
         terminal.shows("Run it now? [y/N]").send("\x03");
         assert_eq!(terminal.wait_exit(), 130, "{}", terminal.screen());
     });

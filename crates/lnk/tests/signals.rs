@@ -32,7 +32,7 @@ fn signals_start_neither_ignored_nor_blocked() {
         let none = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n";
         sh(env, status).run().ok().prints(none).quiet();
         let ignoring = "import os, signal\n\
-            for s in (signal.SIGPIPE, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):\n\
+            for s in (signal.SIGPIPE, signal.SIGUSR1, signal.SIGCHLD, signal.SIGTSTP):\n\
             \tsignal.signal(s, signal.SIG_IGN)\n\
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGTERM, signal.SIGCHLD])\n\
             os.execvp('lnk', ['lnk', 'sandbox', 'run', '--read', '.', '--', 'sh', '-c', \"STATUS\"])";
@@ -139,5 +139,19 @@ fn a_terminal_that_hangs_up_ends_the_program() {
         terminal.shows("ready").signal(Signal::HUP);
         assert_eq!(terminal.wait_exit(), 3, "{}", terminal.screen());
         env.program("cat", ["word"]).run().ok().prints("hung up\n");
+    });
+}
+
+#[test]
+fn what_the_caller_ignores_on_purpose_stays_ignored() {
+    each!(|env| {
+        // As nohup(1) does; the program has five seconds from a hangup otherwise.
+        let script = "import os, signal\n\
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)\n\
+            os.execvp('lnk', ['lnk', 'sandbox', 'run', '--read', '.', '--', 'sh', '-c',\n\
+            \t'echo ready; sleep 7; echo went on; exit 3'])";
+        let mut running = env.program("python3", ["-c", script]).spawn();
+        running.wait_for_stdout("ready").signal(Signal::HUP);
+        running.wait().fails_with(3).prints("ready\nwent on\n");
     });
 }

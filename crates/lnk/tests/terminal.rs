@@ -13,17 +13,9 @@ fn run(env: &TestEnv, words: &[&str]) -> Call {
     env.lnk(["sandbox", "run", "--write", ".", "--"].iter().chain(words))
 }
 
-/// Waits until a prompt stands alone on the last line with text, as after a
-/// command's end.
+/// Waits until a prompt is the last on the screen, as after a command's end.
 fn prompt(terminal: &mut Terminal, prompt: &str) {
-    terminal.wait_for(|screen| {
-        screen
-            .contents()
-            .trim_end_matches('\n')
-            .lines()
-            .last()
-            .is_some_and(|line| line.trim_end() == prompt.trim_end())
-    });
+    terminal.wait_for(|screen| screen.contents().trim_end().ends_with(prompt));
 }
 
 /// Says when it may be stopped, and when it goes on.
@@ -81,11 +73,15 @@ fn the_whole_sandbox_is_a_job_of_the_outer_shell() {
 fn a_sandbox_in_the_background_is_stopped_when_it_reads_and_goes_on_in_front() {
     each!(|env| {
         let mut shell = outer_shell(env);
-        shell.line("lnk sandbox run --read . -- sh -c 'read line; echo got $line' &");
-        shell.line("clear; until jobs | grep Stopped; do sleep 0.1; done");
-        shell.shows("Stopped");
+        let reads = "import signal, sys, os\n\
+            signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'back\\n'))\n\
+            print('got', sys.stdin.readline())";
+        env.write("reads", reads);
+        shell.line("lnk sandbox run --read . -- python3 reads &");
+        shell.line("clear; until jobs | grep Stopped; do sleep 0.1; done; echo list''ed");
+        shell.shows("listed").shows("Stopped");
         prompt(&mut shell, "OUT>");
-        shell.line("fg").line("this").shows("got this");
+        shell.line("fg").shows("back").line("this").shows("got this");
         prompt(&mut shell, "OUT>");
     });
 }
@@ -175,10 +171,12 @@ fn script_records_a_session_inside() {
 fn a_new_size_reaches_the_program() {
     each!(|env| {
         let waits = "import os, signal\n\
-            signal.signal(signal.SIGWINCH, lambda *_: None)\n\
+            def sized(*_):\n\
+            \tos.write(1, b'now %d %d\\n' % os.get_terminal_size(0))\n\
+            \tos._exit(0)\n\
+            signal.signal(signal.SIGWINCH, sized)\n\
             os.write(1, b'ready\\n')\n\
-            signal.pause()\n\
-            os.write(1, b'now %d %d\\n' % os.get_terminal_size(0))";
+            while True: signal.pause()";
         let mut terminal = run(env, &["python3", "-c", waits]).terminal(24, 80);
         terminal.shows("ready").resize(10, 40).shows("now 40 10");
         assert_eq!(terminal.wait_exit(), 0);

@@ -152,7 +152,8 @@ fn bwraps_own(machine: &Machine, said: &Said) -> Option<Cause> {
 
 fn refused_namespace(machine: &Machine, said: &Said) -> Option<Cause> {
     let made = said.has("reating new namespace failed") || said.has("to creat");
-    if said.has("No space left on device") && made {
+    let full = said.has("No space left on device") || said.has("ENOSPC");
+    if full && made {
         return Some(Cause::UserNamespaceLimit(machine.max_user_namespaces));
     }
     if said.has("does not support user namespaces") {
@@ -227,6 +228,8 @@ mod tests {
     const LOOPBACK: &str = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted\n";
     const PROC: &str = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted\n";
     const NO_SPACE: &str = "bwrap: Creating new namespace failed: No space left on device\n";
+    const NESTED: &str = "bwrap: Creating new namespace failed: nesting depth or \
+        /proc/sys/user/max_*_namespaces exceeded (ENOSPC)\n";
     const NOT_PERMITTED: &str = "bwrap: Creating new namespace failed: Operation not permitted\n";
 
     /// The sentence for these words on a good machine changed so.
@@ -245,6 +248,10 @@ mod tests {
         insta::assert_snapshot!(cause(NO_PERMISSIONS, |m| m.unprivileged_userns_clone = Some(0)), @"user namespaces are off for ordinary users: kernel.unprivileged_userns_clone is 0");
         insta::assert_snapshot!(cause(NO_SPACE, |m| m.max_user_namespaces = Some(0)), @"no more user namespaces may be made here: user.max_user_namespaces is 0");
         insta::assert_snapshot!(cause(NO_SPACE, |m| m.max_user_namespaces = Some(5)), @"no more user namespaces may be made here: user.max_user_namespaces is 5, and all are in use here or around here");
+        assert_eq!(
+            cause(NESTED, |m| m.max_user_namespaces = Some(5)),
+            cause(NO_SPACE, |m| m.max_user_namespaces = Some(5))
+        );
         insta::assert_snapshot!(cause("", |m| m.user_namespaces = false), @"this kernel (6.18.0) has no user namespaces");
     }
 
