@@ -5,35 +5,38 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::error::{Error, Result, failed};
+use crate::error::{Error, Result, reason};
 
 /// Refuses streams that would be ways out of the sandbox: a folder (what lies
 /// beside it can be opened through it), a socket of the machine's network, a
 /// socket that can be sent to any address.
 ///
 /// # Errors
-/// [`Error::Refused`], naming the stream and what to do.
+/// [`Error::Refused`], naming the stream and what to do; [`Error::NotReady`]
+/// where Landlock is there and can't be asked.
 pub fn check() -> Result<()> {
-    let landlock = lnk_sys::landlock_abi::version().map_err(failed("Landlock"))?.is_some();
+    let landlock = lnk_sys::landlock_abi::version()
+        .map_err(|error| Error::NotReady(format!("Landlock: {}", reason(&error))))?
+        .is_some();
     let streams = [
         ("standard input", rustix::stdio::stdin()),
         ("standard output", rustix::stdio::stdout()),
         ("standard error", rustix::stdio::stderr()),
     ];
-    streams.iter().try_for_each(|(name, stream)| match reason(*stream, landlock) {
+    streams.iter().try_for_each(|(name, stream)| match refusal(*stream, landlock) {
         None => Ok(()),
-        Some(reason) => Err(Error::Refused(format!("{name} {reason}"))),
+        Some(why) => Err(Error::Refused(format!("{name} {why}"))),
     })
 }
 
-fn reason(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
+fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
     // A closed stream is none.
     let stat = rustix::fs::fstat(stream).ok()?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Some(
             "is a folder, through which the program could leave the sandbox; give it a file or a pipe",
         ),
-        FileType::Socket => socket_reason(stream),
+        FileType::Socket => socket_refusal(stream),
         FileType::RegularFile if !landlock && opens_wider(stream) => Some(
             "is a file, which only Landlock keeps from being written, and this kernel has none; give it through a pipe: cat FILE | lnk …",
         ),
@@ -51,7 +54,7 @@ fn opens_wider(stream: BorrowedFd<'_>) -> bool {
     read_only && !mount.is_ok_and(|flags| flags.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
-fn socket_reason(stream: BorrowedFd<'_>) -> Option<&'static str> {
+fn socket_refusal(stream: BorrowedFd<'_>) -> Option<&'static str> {
     use rustix::net::sockopt;
     let local = sockopt::socket_domain(stream).is_ok_and(|domain| domain == AddressFamily::UNIX);
     if !local {

@@ -123,29 +123,51 @@ fn next(reporter: BorrowedFd<'_>) -> io::Result<Option<Received>> {
 
 /// Ignores a signal, in this process and in what it starts by execve(2).
 pub fn ignore(signal: i32) {
-    set_disposition(signal, libc::SIG_IGN);
+    // SAFETY: SIG_IGN is no handler that could run. The call fails for SIGKILL,
+    // SIGSTOP and numbers that are no signal, harmlessly.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
 /// Gives a signal its default effect again.
 pub fn restore_default(signal: i32) {
-    set_disposition(signal, libc::SIG_DFL);
-}
-
-fn set_disposition(signal: i32, disposition: libc::sighandler_t) {
-    // SAFETY: only SIG_IGN and SIG_DFL come here, no handler runs. The call
-    // fails for SIGKILL, SIGSTOP and numbers that are no signal, harmlessly.
-    unsafe { libc::signal(signal, disposition) };
+    // SAFETY: SIG_DFL is no handler that could run. The call fails for SIGKILL,
+    // SIGSTOP and numbers that are no signal, harmlessly.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
 /// Every signal back to its default effect and none blocked: what a program
-/// expects to be started with (execve(2) keeps ignored ones and the mask).
+/// expects to be started with (execve(2) keeps ignored ones and the mask). The
+/// C library's own signals too: its posix_spawn(3) leaves one ignored, and its
+/// functions refuse to touch them.
 pub fn reset_all() {
-    for signal in 1..=libc::SIGRTMAX() {
-        restore_default(signal);
+    /// A kernel's set of 64 signals, in bytes.
+    const SET: usize = 8;
+    // The kernel's struct sigaction in zeros: SIG_DFL, no flags, no mask.
+    let default = [0u64; 4];
+    let none = 0u64;
+    for signal in 1..=64 {
+        // SAFETY: the kernel only reads the action, which is as large as it
+        // expects; SIGKILL and SIGSTOP fail, harmlessly.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                std::ptr::null_mut::<u64>(),
+                SET,
+            )
+        };
     }
-    let none = set_of(&[]);
-    // SAFETY: the set is initialised and only read.
-    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+    // SAFETY: the set is of the size given and only read.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null_mut::<u64>(),
+            SET,
+        )
+    };
 }
 
 /// Stops this process as the terminal's suspend key would: nothing happens in a

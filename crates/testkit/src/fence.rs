@@ -43,9 +43,9 @@ impl Fences {
         let bind = |(path, by): &(PathBuf, PathBuf)| {
             script("mount --bind -- \"$1\" \"$2\" && shift 2 && exec \"$@\"", [by, path])
         };
-        let mut mounts: Vec<Argv> = self.replaced.iter().map(bind).collect();
-        mounts.extend(self.removed.iter().map(|path| script(REMOVE, [path])));
-        mounts
+        // First what covers a whole folder, then what lies in it.
+        let removed = self.removed.iter().map(|path| script(REMOVE, [path]));
+        removed.chain(self.replaced.iter().map(bind)).collect()
     }
 }
 

@@ -63,22 +63,34 @@ impl Arguments {
         Ok(number)
     }
 
+    /// The least sandbox: no folder of the machine's, and `program`, a static one,
+    /// at [`OWN_BINARY`]. Every kind of namespace and mount that can be refused
+    /// to a run is in it.
+    #[must_use]
+    pub fn least(program: &Path) -> Self {
+        let mut arguments = Self::base();
+        arguments.kernels_mounts();
+        arguments.own_binary(program);
+        arguments.extend(["--remount-ro", "/"]);
+        arguments
+    }
+
+    fn kernels_mounts(&mut self) {
+        self.extend(["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]);
+        self.extend(["--remount-ro", "/dev"]);
+        self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
+    }
+
+    fn own_binary(&mut self, program: &Path) {
+        self.extend([OsStr::new("--ro-bind"), program.as_os_str(), OsStr::new(OWN_BINARY)]);
+    }
+
     /// Every mount of a plan, made by bubblewrap itself.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM` for the files it reads.
     pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
-        self.extend([
-            "--dev",
-            "/dev",
-            "--perms",
-            "1777",
-            "--tmpfs",
-            "/dev/shm",
-            "--remount-ro",
-            "/dev",
-        ]);
-        self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
+        self.kernels_mounts();
         let mut frozen: Vec<PathBuf> = Vec::new();
         for mount in &plan.mounts {
             match mount {
@@ -112,8 +124,7 @@ impl Arguments {
                 Mount::Cover { on_link: true, .. } => {}
             }
         }
-        let (own, _) = &plan.own_binary;
-        self.extend([OsStr::new("--ro-bind"), own.as_os_str(), OsStr::new(OWN_BINARY)]);
+        self.own_binary(&plan.own_binary.0);
         for target in frozen.iter().rev() {
             self.extend([OsStr::new("--remount-ro"), target.as_os_str()]);
         }

@@ -112,6 +112,8 @@ fn inherited(number: RawFd) -> Option<OwnedFd> {
 
 fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Result<i32, String> {
     let orders = read_orders(orders)?;
+    // bubblewrap passes on whatever it has, the end of a pipe for one.
+    lnk_sys::fd::close_inherited_on_exec().map_err(|error| format!("close_range: {error}"))?;
     rustix::stdio::dup2_stderr(&stderr).map_err(|error| format!("standard error: {error}"))?;
     drop(stderr);
     lnk_sys::keyring::join_anonymous_session()
@@ -240,8 +242,12 @@ fn exec_by_name(orders: &Orders) -> (i32, PathBuf) {
     found
 }
 
-/// A script without `#!` is the shell's, as POSIX has it.
+/// A script without `#!` is the shell's, as POSIX has it. Another machine's
+/// program isn't.
 fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
+    if !starts_as_text(script) {
+        return libc::ENOEXEC;
+    }
     let rest = orders.program.iter().skip(1).map(|bytes| OsStr::from_bytes(bytes).to_owned());
     let arguments = [OsString::from("sh"), script.into()].into_iter().chain(rest);
     match CStrings::new(arguments) {
@@ -250,6 +256,17 @@ fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
         }
         Err(_) => libc::EINVAL,
     }
+}
+
+/// What shells ask before they read a file as a script: no NUL in the first
+/// line.
+fn starts_as_text(file: &Path) -> bool {
+    const LOOKED_AT: u64 = 256;
+    let mut start = Vec::new();
+    let read = std::fs::File::open(file)
+        .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, LOOKED_AT), &mut start));
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    read.is_ok() && !line.contains(&0)
 }
 
 /// Process 1's work: waits for every child, tells when the program is stopped,

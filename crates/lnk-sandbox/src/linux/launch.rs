@@ -31,6 +31,9 @@ use crate::plan::{Mount, OWN_BINARY, Plan};
 
 /// How long a program may take to end after TERM or HUP, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a sandbox may take to be built, before it is given up: it takes
+/// milliseconds, and on a machine under load seconds.
+const START: Duration = Duration::from_secs(60);
 /// Signals that the supervisor answers to.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// Of bubblewrap's complaints, the bytes kept.
@@ -85,6 +88,9 @@ impl Launch<'_> {
         lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(failed("subreaper"))?;
+        // Who ignores it never learns how a child ended; bubblewrap and what it
+        // starts would inherit that of whoever started us.
+        signal::restore_default(libc::SIGCHLD);
         // bubblewrap and what it starts must not end by the terminal's keys
         // before the program's own handler did: they ignore these.
         let signals = Taken::new(&SIGNALS).map_err(failed("signals"))?;
@@ -160,7 +166,7 @@ impl Launch<'_> {
             broker: None,
             started: false,
             not_executed: None,
-            kill_at: None,
+            kill_at: Some(Instant::now() + START),
             end_by: None,
         };
         if let Some(pipes) = pipes {
@@ -328,7 +334,7 @@ struct Run<'a> {
     broker: Option<Broker>,
     started: bool,
     not_executed: Option<(i32, PathBuf)>,
-    /// When to kill what doesn't end by itself.
+    /// When to kill what doesn't start, or doesn't end, by itself.
     kill_at: Option<Instant>,
     /// The status to end with when a signal ended the run before the program
     /// started.
@@ -357,7 +363,7 @@ impl Run<'_> {
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
-                    Source::BwrapEnd => self.reap_bwrap()?,
+                    Source::BwrapEnd => self.bwrap_ended()?,
                 }
                 if let Some(status) = self.end_by {
                     return Ok(Ended { status, not_executed: None, refused_sockets: Vec::new() });
@@ -365,6 +371,10 @@ impl Run<'_> {
             }
             self.start_if_ready()?;
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
+                if !self.started {
+                    let late = format!("no sandbox was built within {} seconds", START.as_secs());
+                    return Err(LaunchError::Bwrap(late));
+                }
                 self.kill_at = None;
                 self.kill();
             }
@@ -423,12 +433,14 @@ impl Run<'_> {
         Ok(ready)
     }
 
-    fn pass_signals_on(&mut self) -> Result<()> {
+    fn pass_signals_on(&mut self) -> Result<(), LaunchError> {
         while let Some(received) = self.signals.next().map_err(failed("signals"))? {
             // Who started us had it ignored, as nohup does; so has the program.
             if self.signals.was_ignored(received.signal) {
                 continue;
             }
+            // A program that started before the signal came has said so before.
+            self.hear_inner()?;
             let by_terminal =
                 matches!(received.signal, libc::SIGINT | libc::SIGQUIT) && !received.by_process;
             // The terminal's keys reach the program, in the same process group.
@@ -487,16 +499,31 @@ impl Run<'_> {
             return Ok(());
         }
         let what = if helper.done { "the guard of dot files" } else { "the joiner" };
+        if !self.started {
+            // What the inner stage or bubblewrap failed at tells more.
+            self.hear_inner()?;
+        }
         let message = format!("{what} ended, so the run was ended too; run it again");
         match self.complaint() {
             complaint if !complaint.is_empty() && !self.started => {
                 Err(LaunchError::Bwrap(complaint))
             }
+            _ if !self.started => Err(LaunchError::Other(Error::NotReady(format!(
+                "{what} ended before the program started"
+            )))),
             _ => Err(LaunchError::Other(Error::Refused(message))),
         }
     }
 
+    /// Answers all that the inner stage has said by now.
     fn hear_inner(&mut self) -> Result<(), LaunchError> {
+        while self.status.is_none() && is_readable(&self.control)? {
+            self.hear_one()?;
+        }
+        Ok(())
+    }
+
+    fn hear_one(&mut self) -> Result<(), LaunchError> {
         let received = message::receive::<FromInner>(self.control.as_fd())
             .map_err(failed("the inner stage"))?;
         let Some(received) = received else { return self.reap_bwrap() };
@@ -539,6 +566,12 @@ impl Run<'_> {
             Some(broker) => broker.start().map_err(failed("the broker")),
             None => Ok(()),
         }
+    }
+
+    /// The sandbox ended before bubblewrap did: all that it said waits.
+    fn bwrap_ended(&mut self) -> Result<(), LaunchError> {
+        self.hear_inner()?;
+        self.reap_bwrap()
     }
 
     fn reap_bwrap(&mut self) -> Result<(), LaunchError> {
@@ -596,6 +629,7 @@ impl Run<'_> {
             None,
         ));
         self.started = true;
+        self.kill_at = None;
         rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;
         Ok(())
     }
@@ -670,6 +704,16 @@ impl Run<'_> {
             let _ = waitpid(Some(helper.pid), WaitOptions::empty());
         }
         reap_the_rest();
+    }
+}
+
+/// Whether there is something to read, or an end, without waiting.
+fn is_readable(fd: &OwnedFd) -> Result<bool> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(error) => Err(failed("poll")(error)),
     }
 }
 

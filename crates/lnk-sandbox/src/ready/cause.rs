@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lnk_spec::shown::{escaped, word};
 
-use super::machine::{Bwrap, Machine, Version};
+use super::machine::{Bwrap, Landlock, Machine, Version};
 use super::probe::{DEADLINE, Ended, ProbeFailure};
 use crate::error::reason;
 use crate::linux::bwrap_path::NotFound;
@@ -40,6 +40,10 @@ pub enum Cause {
         /// The kernel's release.
         kernel: String,
     },
+    /// Landlock is there and can't be asked: a filter around this process, say.
+    /// The second layer is only ever left out where the kernel has none.
+    #[error("Landlock is in this kernel and doesn't answer here ({0})")]
+    Landlock(String),
     /// A kernel built without user namespaces.
     #[error("this kernel ({kernel}) has no user namespaces")]
     NoUserNamespaces {
@@ -101,6 +105,9 @@ pub(super) fn known_before_trying(machine: &Machine, bwrap: &Bwrap) -> Option<Ca
     if !machine.user_notification {
         return Some(Cause::NoNotification { kernel: machine.kernel.clone() });
     }
+    if let Landlock::Failing(error) = &machine.landlock {
+        return Some(Cause::Landlock(reason(error)));
+    }
     None
 }
 
@@ -145,7 +152,8 @@ fn bwraps_own(machine: &Machine, said: &Said) -> Option<Cause> {
 
 fn refused_namespace(machine: &Machine, said: &Said) -> Option<Cause> {
     let made = said.has("reating new namespace failed") || said.has("to creat");
-    if said.has("No space left on device") && made {
+    let full = said.has("No space left on device") || said.has("ENOSPC");
+    if full && made {
         return Some(Cause::UserNamespaceLimit(machine.max_user_namespaces));
     }
     if said.has("does not support user namespaces") {
@@ -220,6 +228,8 @@ mod tests {
     const LOOPBACK: &str = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted\n";
     const PROC: &str = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted\n";
     const NO_SPACE: &str = "bwrap: Creating new namespace failed: No space left on device\n";
+    const NESTED: &str = "bwrap: Creating new namespace failed: nesting depth or \
+        /proc/sys/user/max_*_namespaces exceeded (ENOSPC)\n";
     const NOT_PERMITTED: &str = "bwrap: Creating new namespace failed: Operation not permitted\n";
 
     /// The sentence for these words on a good machine changed so.
@@ -238,6 +248,10 @@ mod tests {
         insta::assert_snapshot!(cause(NO_PERMISSIONS, |m| m.unprivileged_userns_clone = Some(0)), @"user namespaces are off for ordinary users: kernel.unprivileged_userns_clone is 0");
         insta::assert_snapshot!(cause(NO_SPACE, |m| m.max_user_namespaces = Some(0)), @"no more user namespaces may be made here: user.max_user_namespaces is 0");
         insta::assert_snapshot!(cause(NO_SPACE, |m| m.max_user_namespaces = Some(5)), @"no more user namespaces may be made here: user.max_user_namespaces is 5, and all are in use here or around here");
+        assert_eq!(
+            cause(NESTED, |m| m.max_user_namespaces = Some(5)),
+            cause(NO_SPACE, |m| m.max_user_namespaces = Some(5))
+        );
         insta::assert_snapshot!(cause("", |m| m.user_namespaces = false), @"this kernel (6.18.0) has no user namespaces");
     }
 
@@ -299,6 +313,18 @@ mod tests {
         machine.user_notification = false;
         let cause = known_before_trying(&machine, machine.bwrap.as_ref().unwrap()).unwrap();
         insta::assert_snapshot!(cause.to_string(), @"this kernel (6.18.0) has no seccomp notifications: Linux 5.0 and newer do, gVisor and WSL 1 don't");
+    }
+
+    #[test]
+    fn landlock_that_fails_isnt_landlock_that_is_absent() {
+        let known = |landlock| {
+            let machine = Machine { landlock, ..good_machine() };
+            let cause = known_before_trying(&machine, machine.bwrap.as_ref().unwrap());
+            cause.map(|cause| cause.to_string())
+        };
+        let refused = std::io::Error::from_raw_os_error(libc::EPERM);
+        insta::assert_snapshot!(known(Landlock::Failing(refused)).unwrap(), @"Landlock is in this kernel and doesn't answer here (operation not permitted)");
+        assert_eq!(known(Landlock::NotBuilt), None);
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Cause {
             Self::NoNotification { .. } => {
                 advice("run it on a Linux kernel of its own, such as WSL 2 or a virtual machine")
             }
+            Self::Landlock(_) => advice("end whatever filters system calls around it"),
             Self::NoUserNamespaces { .. } => advice("use a kernel built with CONFIG_USER_NS"),
             Self::UserNamespacesOff => decide(
                 "this lets every user of this machine make user namespaces, until it restarts",
@@ -304,6 +305,7 @@ mod tests {
             Cause::Bwrap(NotFound::Untrusted { path: path(), why: "why".into() }),
             Cause::TooOld { path: path(), version: Some(Version(0, 6, 1)) },
             Cause::NoNotification { kernel: kernel() },
+            Cause::Landlock("why".into()),
             Cause::NoUserNamespaces { kernel: kernel() },
             Cause::UserNamespaceLimit(Some(3)),
             Cause::ContainerFilter,

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::linux::bwrap::Arguments;
+use crate::plan::OWN_BINARY;
+
 /// How long bubblewrap may take. A sandbox takes milliseconds; ten seconds
 /// leave room on a machine under load, and nobody waits for ever.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -37,39 +40,18 @@ pub enum Ended {
     NotRun(io::Error),
 }
 
-/// Every kind of namespace and mount that can be refused to bubblewrap.
-const FLAGS: &[&str] = &[
-    "--unshare-user",
-    "--unshare-ipc",
-    "--unshare-pid",
-    "--unshare-net",
-    "--unshare-uts",
-    "--unshare-cgroup-try",
-    "--disable-userns",
-    "--die-with-parent",
-    "--cap-drop",
-    "ALL",
-    "--clearenv",
-    "--ro-bind",
-    "/",
-    "/",
-    "--proc",
-    "/proc",
-    "--ro-bind",
-    "/proc/sys",
-    "/proc/sys",
-    "--dev",
-    "/dev",
-];
-
-/// Lets bubblewrap build a sandbox and run `program --version` in it, `program`
-/// being a file that runs anywhere, such as this static binary.
+/// Lets bubblewrap build a sandbox, with the flags of every run, and run
+/// `program --version` in it, `program` being a file that runs anywhere, such as
+/// this static binary.
 ///
 /// # Errors
 /// [`ProbeFailure`] where that doesn't end with success within [`DEADLINE`].
 pub fn sandbox(bwrap: &Path, program: &Path) -> Result<(), ProbeFailure> {
     let mut command = Command::new(bwrap);
-    command.args(FLAGS).arg("--").arg(program).arg("--version").env_clear();
+    command
+        .args(Arguments::least(program).list())
+        .args(["--", OWN_BINARY, "--version"])
+        .env_clear();
     watch(command, DEADLINE).map(drop)
 }
 
