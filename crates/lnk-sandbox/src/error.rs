@@ -15,7 +15,7 @@ pub enum Error {
     #[error("{0}")]
     NotReady(String),
     /// A system call failed on what the message names.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", reason(source))]
     Io {
         /// What was done, and on what.
         what: String,

@@ -135,8 +135,8 @@ impl Never {
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
             never.startup = with_every_name(distinct(real.chain(written)));
             let path = caller.var("PATH").unwrap_or_default();
-            let programs =
-                std::env::split_paths(path).map(|folder| real_or_written(&caller.cwd.join(folder)));
+            let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
+            let programs = folders.map(|folder| real_or_written(&caller.cwd.join(folder)));
             never.programs = with_every_name(distinct(programs));
             let own = caller.own_binary.parent().map(real_or_written);
             never.lnk = with_every_name(own.into_iter().collect());

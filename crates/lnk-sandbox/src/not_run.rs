@@ -39,10 +39,32 @@ fn outside(program: &OsStr, caller: &Caller) -> Option<PathBuf> {
         let path = caller.cwd.join(program);
         return path.is_file().then_some(path);
     }
+    on_path(program, caller).next()
+}
+
+/// A line for a program of which another is found inside than the caller's own
+/// shell would find: a version manager's, say.
+#[must_use]
+pub fn another_found(program: &OsStr, caller: &Caller, plan: &Plan) -> Option<String> {
+    if program.as_bytes().contains(&b'/') {
+        return None;
+    }
+    let mut found = on_path(program, caller);
+    let first = found.next().filter(|first| !plan.shows(&real(first)))?;
+    let inside = found.find(|path| plan.shows(&real(path)))?;
+    let folder = tilde(&folder_to_open(&first, caller), caller);
+    Some(format!(
+        "{} is {} inside; yours is in {folder}: add --read {folder}",
+        shown::word(program),
+        shown::word(inside)
+    ))
+}
+
+/// Every file of this name that PATH leads to, in its order.
+fn on_path<'a>(program: &'a OsStr, caller: &'a Caller) -> impl Iterator<Item = PathBuf> + 'a {
     let path = caller.var("PATH").unwrap_or_default();
-    std::env::split_paths(path)
-        .map(|folder| caller.cwd.join(folder).join(program))
-        .find(|path| is_program(path))
+    let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
+    folders.map(move |folder| caller.cwd.join(folder).join(program)).filter(|path| is_program(path))
 }
 
 fn is_program(path: &Path) -> bool {
@@ -71,26 +93,37 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
             }
         }
     }
+    if let Some(hidden) = folders.iter().find(|folder| plan.mounts.hides(folder)) {
+        return format!("{name} is in {}, which --hide closes", tilde(hidden, caller));
+    }
     if !folders.is_empty() {
+        let place = tilde(&folder_to_open(&real_path, caller), caller);
+        folders.extend(toolchains_beside(&folders, caller));
         let flags: Vec<String> =
             folders.iter().map(|folder| format!("--read {}", tilde(folder, caller))).collect();
-        let place = tilde(&folder_to_open(&real_path, caller), caller);
         return format!("{name} is in {place}: add {}", flags.join(" "));
     }
-    match interpreter(&real_path) {
-        Some(interpreter) if !plan.shows(&real(&interpreter)) => {
-            let folder = tilde(&folder_to_open(&real(&interpreter), caller), caller);
-            if interpreter.exists() {
-                format!(
-                    "{name} starts with {}, which is in {folder}: add --read {folder}",
-                    shown::word(&interpreter)
-                )
-            } else {
-                format!("{name} starts with {}, which doesn't exist", shown::word(&interpreter))
-            }
-        }
-        _ => format!("{name}: not found inside; what it needs to start isn't readable there"),
+    let Some(interpreter) = interpreter(&real_path) else {
+        return format!("{name}: not found inside; what it needs to start isn't readable there");
+    };
+    let shown_interpreter = shown::word(&interpreter);
+    if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
+        return format!(
+            "{name}: its lines end as on Windows, so it starts with {shown_interpreter}"
+        );
     }
+    if !interpreter.exists() {
+        return format!("{name} starts with {shown_interpreter}, which doesn't exist");
+    }
+    let folder = tilde(&folder_to_open(&real(&interpreter), caller), caller);
+    format!("{name} starts with {shown_interpreter}, which is in {folder}: add --read {folder}")
+}
+
+/// cargo's programs start the toolchains that rustup keeps in a folder beside.
+fn toolchains_beside(folders: &[PathBuf], caller: &Caller) -> Option<PathBuf> {
+    let home = real(Path::new(caller.var("HOME")?));
+    let rustup = home.join(".rustup");
+    (folders.contains(&home.join(".cargo")) && rustup.is_dir()).then_some(rustup)
 }
 
 /// What a script's `#!` names.
@@ -99,12 +132,13 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut line = Vec::new();
     std::fs::File::open(script).ok()?.take(FIRST_LINE as u64).read_to_end(&mut line).ok()?;
     let rest = line.strip_prefix(b"#!")?.trim_ascii_start();
-    let end = rest.iter().position(|byte| byte.is_ascii_whitespace()).unwrap_or(rest.len());
+    let end = rest.iter().position(|byte| b" \t\n".contains(byte)).unwrap_or(rest.len());
     (end > 0).then(|| PathBuf::from(OsStr::from_bytes(&rest[..end])))
 }
 
 /// The folder that a program came with: the one in the home that holds its
-/// installation, else the parent of its `bin`, else its own.
+/// installation, else the parent of its `bin`, else its own; the program alone
+/// where its folder is everybody's, or the whole home.
 fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
     let own = program.parent().unwrap_or(Path::new("/"));
     let home = caller.var("HOME").map(|home| real(Path::new(home)));
@@ -122,7 +156,10 @@ fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
         }) {
             return first;
         }
-        return own.to_path_buf();
+        return if own == home { program.to_path_buf() } else { own.to_path_buf() };
+    }
+    if is_everybodys(own) {
+        return program.to_path_buf();
     }
     match own.file_name() {
         Some(name) if name == "bin" => {
@@ -130,6 +167,11 @@ fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
         }
         _ => own.to_path_buf(),
     }
+}
+
+fn is_everybodys(folder: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(folder).is_ok_and(|folder| folder.permissions().mode() & 0o002 != 0)
 }
 
 /// A path as a person types it.

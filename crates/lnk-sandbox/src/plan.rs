@@ -2,6 +2,7 @@
 //! program starts with. Nothing here needs a privilege; both renderers of the
 //! mounts read the same list.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
 use crate::system::{self, Entry};
 use lnk_spec::shown;
+use rustix::fs::FileType;
 
 /// Where the sandbox keeps what is Link's: its own program and covers. A
 /// read-only place of its own in `/run`.
@@ -124,7 +126,7 @@ pub enum Recover {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The mounts, parents first.
-    pub mounts: Vec<Mount>,
+    pub mounts: Mounts,
     /// What the guard watches.
     pub watched: Vec<Watched>,
     /// Folders and files that may be written, for Landlock.
@@ -165,7 +167,7 @@ impl Plan {
             layout.bind(source, *identity, false, true);
         }
         for grant in &policy.grants {
-            let folder = grant.held.file_type() == rustix::fs::FileType::Directory;
+            let folder = grant.held.file_type() == FileType::Directory;
             layout.bind(&grant.held.real, grant.held.identity(), grant.write, folder);
         }
         let private = layout.home_and_tmp(policy, gitconfig);
@@ -177,7 +179,6 @@ impl Plan {
         let mut watched = layout.masks(masks)?;
         watched.extend(hidden);
         layout.links(&policy.links);
-        layout.order();
 
         let writable = policy.grants.iter().filter(|grant| grant.write);
         let mut plan = Plan {
@@ -188,10 +189,10 @@ impl Plan {
             program: program.to_vec(),
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
-            mounts: layout.mounts,
+            mounts: layout.mounts.ordered(),
         };
         if !plan.shows(&plan.cwd) {
-            return Err(cwd_closed(&plan.cwd));
+            return Err(cwd_closed(policy));
         }
         let readable = |path: &Path| plan.shows(&crate::paths::real_or_written(path));
         plan.env = env::inside(caller, &policy.accounts, &policy.home, readable);
@@ -203,13 +204,7 @@ impl Plan {
     /// Whether the program can use what is at a real path.
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
-        match deciding(&self.mounts, path) {
-            Some(Mount::Bind { .. }) => true,
-            Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
-            Some(Mount::File { target, .. }) => target == path,
-            Some(Mount::Link { .. } | Mount::Cover { .. }) => false,
-            None => path == Path::new("/"),
-        }
+        self.mounts.shows(path)
     }
 
     /// Whether a write folder's dot files are kept as they are.
@@ -237,17 +232,28 @@ fn own_binary(caller: &Caller) -> Result<(PathBuf, Identity)> {
     Ok((path, Identity::from(&stat)))
 }
 
-fn cwd_closed(cwd: &Path) -> Error {
+fn cwd_closed(policy: &Policy) -> Error {
+    let cwd = shown::word(&policy.cwd);
+    let hidden = policy.hides.iter().find(|hide| policy.cwd.starts_with(&hide.path));
+    if let Some(hide) = hidden {
+        let hide = shown::word(&hide.path);
+        return Error::Refused(format!(
+            "the working folder {cwd} is in {hide}, which is hidden: start from another"
+        ));
+    }
+    let folders =
+        policy.grants.iter().filter(|grant| grant.held.file_type() == FileType::Directory);
+    let granted = folders.map(|grant| shown::word(&grant.held.typed)).next();
+    let go = granted.map(|folder| format!("cd {folder} first, or ")).unwrap_or_default();
     Error::Refused(format!(
-        "the working folder {} isn't open inside: add --read . or --write ., or start from a folder that is",
-        shown::word(cwd)
+        "the working folder {cwd} isn't open inside: {go}add --read . or --write ."
     ))
 }
 
 /// The mounts while they are gathered.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Layout {
-    mounts: Vec<Mount>,
+    mounts: Mounts,
 }
 
 impl Layout {
@@ -297,7 +303,9 @@ impl Layout {
 
     /// A grant takes the place of what the system would show at its path.
     fn bind(&mut self, real: &Path, identity: Identity, write: bool, folder: bool) {
-        self.mounts.retain(|mount| mount.target() != real);
+        if self.mounts.is_target(real) {
+            self.mounts.retain(|mount| mount.target() != real);
+        }
         let (source, target) = (real.to_path_buf(), real.to_path_buf());
         self.mounts.push(Mount::Bind { source, target, identity, write, folder });
     }
@@ -347,7 +355,7 @@ impl Layout {
         let mut watched = Vec::new();
         for mask in masks {
             let path = &mask.path;
-            let decided = self.mounts.iter().any(|mount| mount.target() == path);
+            let decided = self.mounts.is_target(path);
             if decided || !self.writes(path) {
                 continue;
             }
@@ -365,8 +373,7 @@ impl Layout {
 
     fn over_itself(&mut self, path: &Path, write: bool) -> Result<Recover> {
         let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
-        let folder =
-            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+        let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
         self.mounts.push(Mount::Bind {
             source,
@@ -386,7 +393,8 @@ impl Layout {
             }
             _ => None,
         };
-        let from = self.mounts.iter().find_map(same).unwrap_or_else(|| {
+        let made = self.mounts.iter().find_map(same);
+        let from = made.unwrap_or_else(|| {
             let count =
                 self.mounts.iter().filter(|mount| mount.target().starts_with(OWN_FOLDER)).count();
             let from = Path::new(OWN_FOLDER).join(format!("cover-{count}"));
@@ -403,7 +411,7 @@ impl Layout {
     fn links(&mut self, links: &[Link]) {
         let kernels = |at: &Path| at.starts_with("/proc") || at.starts_with("/dev");
         for Link { at, to } in links.iter().filter(|link| !kernels(&link.at)) {
-            let taken = self.mounts.iter().any(|mount| mount.target() == at);
+            let taken = self.mounts.is_target(at);
             if !taken && !self.binds(at) {
                 self.mounts.push(Mount::Link { target: at.clone(), to: to.clone() });
             }
@@ -414,7 +422,7 @@ impl Layout {
     /// holds it. Returns them.
     fn home_and_tmp(&mut self, policy: &Policy, gitconfig: Option<Vec<u8>>) -> Vec<PathBuf> {
         let mut private = vec![PathBuf::from("/run"), PathBuf::from("/dev/shm")];
-        if !self.mounts.iter().any(|mount| mount.target() == Path::new("/tmp")) {
+        if !self.mounts.is_target(Path::new("/tmp")) {
             self.tmpfs("/tmp", 0o1777, false);
             private.push("/tmp".into());
         }
@@ -425,35 +433,97 @@ impl Layout {
         }
         self.mounts.push(Mount::Tmpfs { target: home.clone(), mode: 0o755, frozen: false });
         let file = home.join(".gitconfig");
-        if let Some(content) =
-            gitconfig.filter(|_| !self.mounts.iter().any(|mount| mount.target() == file))
-        {
+        if let Some(content) = gitconfig.filter(|_| !self.mounts.is_target(&file)) {
             self.mounts.push(Mount::File { target: file, content, mode: 0o644 });
         }
         private.push(home);
         private
     }
 
-    /// Parents before what lies in them; of two at one path, the later added
-    /// last. `/run`, which holds the covers of others, comes first.
-    fn order(&mut self) {
-        let key = |mount: &Mount| !mount.target().starts_with("/run");
-        self.mounts.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.target().cmp(b.target())));
-    }
-
     /// Whether something of the machine's is at `path`, hidden or not.
     fn binds(&self, path: &Path) -> bool {
-        matches!(deciding(&self.mounts, path), Some(Mount::Bind { .. }))
+        matches!(self.mounts.deciding(path), Some(Mount::Bind { .. }))
     }
 
     fn writes(&self, path: &Path) -> bool {
-        matches!(deciding(&self.mounts, path), Some(Mount::Bind { write: true, .. }))
+        matches!(self.mounts.deciding(path), Some(Mount::Bind { write: true, .. }))
     }
 }
 
-/// The mount that decides what is at `path`: the deepest, and of those the last
-/// added.
-fn deciding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let holding = mounts.iter().filter(|mount| path.starts_with(mount.target()));
-    holding.max_by_key(|mount| mount.target().as_os_str().len())
+/// Mounts in their order, and which of them decides at which path.
+#[derive(Clone, Debug, Default)]
+pub struct Mounts {
+    list: Vec<Mount>,
+    /// Of several at one path the last added.
+    last_at: HashMap<PathBuf, usize>,
+}
+
+impl std::ops::Deref for Mounts {
+    type Target = [Mount];
+
+    fn deref(&self) -> &[Mount] {
+        &self.list
+    }
+}
+
+impl Mounts {
+    fn push(&mut self, mount: Mount) {
+        self.last_at.insert(mount.target().to_path_buf(), self.list.len());
+        self.list.push(mount);
+    }
+
+    fn retain(&mut self, keep: impl FnMut(&Mount) -> bool) {
+        let before = self.list.len();
+        self.list.retain(keep);
+        if self.list.len() != before {
+            self.index();
+        }
+    }
+
+    /// Parents before what lies in them; of two at one path, the later added
+    /// last. `/run`, which holds the covers of others, comes first.
+    fn ordered(mut self) -> Mounts {
+        let key = |mount: &Mount| !mount.target().starts_with("/run");
+        self.list.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.target().cmp(b.target())));
+        self.index();
+        self
+    }
+
+    fn index(&mut self) {
+        let indexed = self.list.iter().enumerate();
+        self.last_at =
+            indexed.map(|(index, mount)| (mount.target().to_path_buf(), index)).collect();
+    }
+
+    fn is_target(&self, path: &Path) -> bool {
+        self.last_at.contains_key(path)
+    }
+
+    /// Whether the program can use what is at a real path.
+    #[must_use]
+    pub fn shows(&self, path: &Path) -> bool {
+        match self.deciding(path) {
+            Some(Mount::Bind { .. }) => true,
+            Some(Mount::Tmpfs { target, mode, .. }) => target == path && mode & 0o444 != 0,
+            Some(Mount::File { target, .. }) => target == path,
+            Some(Mount::Link { .. } | Mount::Cover { .. }) => false,
+            None => path == Path::new("/"),
+        }
+    }
+
+    /// Whether something at `path` is kept from the program on purpose.
+    #[must_use]
+    pub fn hides(&self, path: &Path) -> bool {
+        match self.deciding(path) {
+            Some(Mount::Tmpfs { mode, .. }) => mode & 0o444 == 0,
+            Some(Mount::Cover { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// The mount that decides what is at `path`: the deepest, and of those the
+    /// last added.
+    fn deciding(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|path| self.last_at.get(path)).map(|index| &self.list[*index])
+    }
 }

@@ -29,7 +29,9 @@ pub struct Grant {
 pub struct Policy {
     /// Who the caller is.
     pub accounts: Accounts,
-    /// The home folder inside, as the caller spells it, with its real path.
+    /// Whether the caller has a home folder; without one it is `/tmp` inside.
+    pub has_home: bool,
+    /// The home folder inside, as the caller spells it.
     pub home: PathBuf,
     /// The home folder's real path.
     pub home_real: PathBuf,
@@ -66,10 +68,9 @@ impl Policy {
         let accounts = Accounts::of(caller.uid, caller.gid);
         let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
         let home = home_folder(caller, &accounts);
-        let never =
-            Never::of(caller, &accounts, home.as_deref(), &mounts, !request.write.is_empty());
-        let open =
-            |flag: &str, typed: &PathBuf| Held::open(flag, typed, home.as_deref(), &caller.cwd);
+        let home_path = home.as_ref().map(|(home, _)| home.as_path());
+        let never = Never::of(caller, &accounts, home_path, &mounts, !request.write.is_empty());
+        let open = |flag: &str, typed: &PathBuf| Held::open(flag, typed, home_path, &caller.cwd);
 
         let mut links = Vec::new();
         let mut warnings = Vec::new();
@@ -129,10 +130,16 @@ impl Policy {
             return Err(cwd_refused(&caller.cwd, "it was deleted; go to a folder that exists"));
         }
         links.extend(cwd.links);
-        let (home, home_walk) = home_inside(home, &accounts);
-        links.extend(home_walk.links);
-        let home_real = home_walk.real;
-        Ok(Policy { accounts, home, home_real, grants, hides, links, cwd: cwd.real, warnings })
+        let has_home = home.is_some();
+        let (home, home_real) = match home {
+            Some((home, walked)) => {
+                links.extend(walked.links);
+                (home, walked.real)
+            }
+            None => ("/tmp".into(), "/tmp".into()),
+        };
+        let cwd = cwd.real;
+        Ok(Policy { accounts, has_home, home, home_real, grants, hides, links, cwd, warnings })
     }
 }
 
@@ -161,33 +168,22 @@ fn refuse_read_only_mount(held: &Held) -> Result<()> {
     )))
 }
 
-/// The caller's home folder: `$HOME` where it is an absolute path, else the one
-/// in passwd.
-fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<PathBuf> {
-    let variable = caller.var("HOME").map(PathBuf::from);
-    let own = Some(accounts.own.home.clone());
-    [variable, own].into_iter().flatten().find(|home| home.is_absolute() && home.as_os_str() != "/")
-}
+/// Folders that are the system's, in which no home can be.
+const SYSTEM: [&str; 12] = [
+    "/usr", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/bin", "/sbin", "/lib", "/lib64",
+    "/nix",
+];
 
-/// Where the home folder is inside: at its own path, unless that is a place of
-/// the system's; then it is `/tmp`.
-fn home_inside(home: Option<PathBuf>, accounts: &Accounts) -> (PathBuf, Walk) {
-    const TAKEN: [&str; 12] = [
-        "/usr", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/bin", "/sbin", "/lib", "/lib64",
-        "/nix",
-    ];
-    let usable = |home: &Path| {
-        let walked = walk(home).ok()?;
-        let taken = walked.real == Path::new("/")
-            || TAKEN.iter().any(|taken| walked.real.starts_with(taken));
-        (!taken).then_some(walked)
-    };
-    let candidates = [home, Some(accounts.own.home.clone())];
-    for home in candidates.into_iter().flatten().filter(|home| home.is_absolute()) {
-        if let Some(walked) = usable(&home) {
-            return (home, walked);
-        }
-    }
-    let tmp = PathBuf::from("/tmp");
-    (tmp.clone(), Walk { real: tmp, links: Vec::new(), exists: true })
+/// The caller's home folder: `$HOME` where that can be one, else the one in
+/// passwd; with its walk.
+fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<(PathBuf, Walk)> {
+    let variable = caller.var("HOME").map(PathBuf::from);
+    let candidates = [variable, Some(accounts.own.home.clone())];
+    candidates.into_iter().flatten().filter(|home| home.is_absolute()).find_map(|home| {
+        let walked = walk(&home).ok()?;
+        let real = walked.real.as_path();
+        let systems =
+            real == Path::new("/") || SYSTEM.iter().any(|system| real.starts_with(system));
+        (!systems).then_some((home, walked))
+    })
 }

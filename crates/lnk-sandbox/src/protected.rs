@@ -20,7 +20,7 @@ const LOOKS: usize = 3;
 const AGENTS: [&str; 2] = ["Link", "Agents"];
 
 /// What is mounted over dot files, and the placeholders it is mounted on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Protected {
     /// The masks, parents first.
     pub masks: Vec<Mask>,
@@ -29,7 +29,7 @@ pub struct Protected {
     /// Lines that a person should see.
     pub warnings: Vec<String>,
     /// The empty folders in place of what is missing.
-    pub placeholders: Placeholders,
+    pub placeholders: Option<Placeholders>,
 }
 
 impl Protected {
@@ -39,11 +39,15 @@ impl Protected {
     ///
     /// # Errors
     /// [`Error::Refused`] naming a folder that can't be looked at whole.
-    pub fn new(policy: &mut Policy, settings: &Settings) -> Result<Protected> {
+    pub fn new(policy: &mut Policy, settings: Option<&Settings>) -> Result<Protected> {
+        let Some(settings) = settings else { return Ok(Protected::default()) };
         let state = settings.placeholders()?;
         for _ in 0..LOOKS {
             let agents = missing_agents(policy);
-            let gate = Gate::enter(&state).map_err(failed("the records of placeholders"))?;
+            let gate = Gate::enter(&state).map_err(failed(format!(
+                "the records of empty folders, {}",
+                shown::word(&state)
+            )))?;
             // Looked at behind the gate, where no other run's placeholder goes.
             let protections = policy.grants.iter().filter(|grant| is_protected(grant)).map(look);
             let protections = protections.collect::<Result<Vec<_>>>()?;
@@ -60,8 +64,9 @@ impl Protected {
             if let Some((Ok(fd), path, protection)) = &agents_folder {
                 folders.push(Folder { fd: fd.as_fd(), path, protection });
             }
-            let placeholders =
-                gate.place(&folders).map_err(failed("an empty folder in place of a dot file"))?;
+            let placeholders = gate
+                .place(&folders)
+                .map_err(failed("an empty folder in place of a dot file that doesn't exist"))?;
             if !placeholders.appeared().is_empty() {
                 continue;
             }
@@ -69,10 +74,16 @@ impl Protected {
                 masks: Vec::new(),
                 reads: Vec::new(),
                 warnings: Vec::new(),
-                placeholders,
+                placeholders: Some(placeholders),
             };
             for (grant, protection) in &protections {
                 protected.add(policy, grant, protection)?;
+            }
+            // With its dot files opened a folder may still be a work tree of a
+            // repository elsewhere, which git reads.
+            for grant in policy.grants.iter().filter(|grant| grant.dot_files && is_folder(grant)) {
+                let (_, protection) = look(grant)?;
+                protected.add_reads(policy, &protection)?;
             }
             protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
             protected.masks.dedup_by(|a, b| a.path == b.path);
@@ -94,19 +105,12 @@ impl Protected {
     }
 
     fn add(&mut self, policy: &Policy, grant: &Grant, protection: &Protection) -> Result<()> {
-        let opened = |path: &Path| {
-            policy.grants.iter().any(|grant| grant.dot_files && path.starts_with(&grant.held.real))
-        };
-        let hidden = |path: &Path| policy.hides.iter().any(|hide| path.starts_with(&hide.path));
         self.masks.extend(protection.with_placeholders(&grant.held.real));
         // What git runs from another write folder, unless that one's dot files
         // are opened.
-        let outside = protection.outside.iter().filter(|path| !opened(path));
+        let outside = protection.outside.iter().filter(|path| !is_opened(policy, path));
         self.masks.extend(outside.map(|path| Mask { path: path.clone(), cover: Cover::ReadOnly }));
-        for read in protection.reads.iter().filter(|path| !opened(path) && !hidden(path)) {
-            let stat = rustix::fs::lstat(read).map_err(failed(shown::word(read)))?;
-            self.reads.push((read.clone(), Identity::from(&stat)));
-        }
+        self.add_reads(policy, protection)?;
         let linked = protection.hard_linked.iter();
         self.warnings.extend(linked.map(|file| {
             format!(
@@ -116,10 +120,30 @@ impl Protected {
         }));
         Ok(())
     }
+
+    fn add_reads(&mut self, policy: &Policy, protection: &Protection) -> Result<()> {
+        let hidden = |path: &Path| policy.hides.iter().any(|hide| path.starts_with(&hide.path));
+        let reads =
+            protection.reads.iter().filter(|path| !is_opened(policy, path) && !hidden(path));
+        for read in reads {
+            let stat = rustix::fs::lstat(read).map_err(failed(shown::word(read)))?;
+            self.reads.push((read.clone(), Identity::from(&stat)));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a write folder whose dot files are opened holds this.
+fn is_opened(policy: &Policy, path: &Path) -> bool {
+    policy.grants.iter().any(|grant| grant.dot_files && path.starts_with(&grant.held.real))
 }
 
 fn is_protected(grant: &Grant) -> bool {
-    grant.write && !grant.dot_files && grant.held.file_type() == FileType::Directory
+    grant.write && !grant.dot_files && is_folder(grant)
+}
+
+fn is_folder(grant: &Grant) -> bool {
+    grant.held.file_type() == FileType::Directory
 }
 
 fn look(grant: &Grant) -> Result<(&Grant, Protection)> {
@@ -149,10 +173,14 @@ fn missing_agents(policy: &Policy) -> Option<(PathBuf, Protection)> {
 ///
 /// # Errors
 /// The name is in no write folder, or can't be made.
-pub fn put_back(placeholders: &mut Placeholders, policy: &Policy, path: &Path) -> io::Result<()> {
+pub fn put_back(
+    placeholders: Option<&mut Placeholders>,
+    policy: &Policy,
+    path: &Path,
+) -> io::Result<()> {
     let holding = policy.grants.iter().filter(|grant| path.starts_with(&grant.held.real));
     let grant =
         holding.max_by_key(|grant| grant.held.real.as_os_str().len()).ok_or(Errno::NOENT)?;
     let name = path.strip_prefix(&grant.held.real).map_err(|_| Errno::NOENT)?;
-    placeholders.put_back(grant.held.fd.as_fd(), &grant.held.real, name)
+    placeholders.ok_or(Errno::NOENT)?.put_back(grant.held.fd.as_fd(), &grant.held.real, name)
 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use lnk_spec::shown;
 
 use crate::caller::Caller;
+use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
 use crate::linux::launch::{Ended, Launch, LaunchError};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::protected::{Protected, put_back};
-use crate::state::{Settings, no_home};
+use crate::state::Settings;
 use crate::{gitconfig, not_run};
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
@@ -69,14 +70,15 @@ pub fn run(
     caller: &Caller,
     on_notice: &mut dyn FnMut(Notice),
 ) -> Result<Outcome> {
+    refuse_inside()?;
     crate::stdio::check()?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
         .map_err(|error| Error::NotReady(error.to_string()))?;
-    let settings = settings(caller)?;
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+    let settings = settings(&policy)?;
 
-    let protected = Protected::new(&mut policy, &settings)?;
+    let protected = Protected::new(&mut policy, settings.as_ref())?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let gitconfig =
         gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
@@ -89,8 +91,12 @@ pub fn run(
         gitconfig,
     )?;
 
+    if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
+        on_notice(Notice(notice));
+    }
+
     let placeholders = RefCell::new(protected.placeholders);
-    let replace = |path: &Path| put_back(&mut placeholders.borrow_mut(), &policy, path);
+    let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let launch = |joiner| Launch { plan: &plan, bwrap: &bwrap, joiner, replace: &replace }.run();
     let ended = match request.renderer {
         Renderer::Bwrap => launch(false),
@@ -100,7 +106,7 @@ pub fn run(
             ended => ended,
         },
     };
-    let removed = placeholders.into_inner().remove();
+    let removed = placeholders.into_inner().map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(|error| match error {
         LaunchError::JoinerUnsupported(why) => {
             Error::NotReady(format!("the joiner can't make mounts here: {why}"))
@@ -112,20 +118,38 @@ pub fn run(
     Ok(outcome(ended, request, caller, &plan))
 }
 
+/// A sandbox in a sandbox can't be built: say so before anything fails for it.
+fn refuse_inside() -> Result<()> {
+    if Path::new(crate::plan::OWN_BINARY).exists() {
+        return Err(Error::Refused(
+            "this is inside a sandbox already, where none can be made; run it outside".into(),
+        ));
+    }
+    Ok(())
+}
+
 /// Where git looks for the caller's own settings, git-config(1), the first of
 /// the lowest rank.
 fn git_config_files(home: &Path) -> [PathBuf; 3] {
     ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
 }
 
-fn settings(caller: &Caller) -> Result<Settings> {
-    let home =
-        caller.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute() && home.is_dir());
-    let home = home.or_else(|| {
-        let own = crate::account::Accounts::of(caller.uid, caller.gid).own.home;
-        own.is_dir().then_some(own)
-    });
-    Settings::open(&home.ok_or_else(no_home)?)
+/// What protects dot files is remembered in Link's settings. A run that only
+/// reads, and not the home, does without where they can't be made.
+fn settings(policy: &Policy) -> Result<Option<Settings>> {
+    let home_is_seen =
+        || policy.grants.iter().any(|grant| policy.home_real.starts_with(&grant.held.real));
+    let needed = policy.grants.iter().any(|grant| grant.write) || home_is_seen();
+    if !policy.has_home {
+        let missing =
+            "you have no home folder to keep Link's settings in; set HOME to one of yours";
+        return if needed { Err(Error::Refused(missing.into())) } else { Ok(None) };
+    }
+    match Settings::open(&policy.home_real) {
+        Ok(settings) => Ok(Some(settings)),
+        Err(error) if needed => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {

@@ -6,7 +6,7 @@ use lnk_spec::shown;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, failed};
+use crate::error::{Error, Result, reason};
 
 /// Where the sandbox keeps its own, in a home.
 const SANDBOX: [&str; 3] = [".config", "lnk", "sandbox"];
@@ -46,16 +46,10 @@ impl Settings {
 fn make(folder: &Path) -> Result<()> {
     match rustix::fs::mkdir(folder, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(failed(format!("Link's settings, {}", shown::word(folder)))(error)),
+        Err(error) => Err(Error::Refused(format!(
+            "Link keeps its settings in {}, which can't be made: {}; let it be made, or set HOME to another folder",
+            shown::word(folder),
+            reason(&error.into())
+        ))),
     }
-}
-
-/// For a caller without a home folder.
-///
-/// # Errors
-/// Always: there is nowhere to keep what a run with `--write` must remember.
-pub fn no_home() -> Error {
-    Error::Refused(
-        "you have no home folder to keep Link's settings in: set HOME to one of yours".into(),
-    )
 }

@@ -92,7 +92,7 @@ impl Arguments {
     pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
         self.kernels_mounts();
         let mut frozen: Vec<PathBuf> = Vec::new();
-        for mount in &plan.mounts {
+        for mount in plan.mounts.iter() {
             match mount {
                 Mount::Tmpfs { target, mode, frozen: freeze } => {
                     self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
