@@ -47,9 +47,10 @@ fn go(env: &TestEnv, go: &str) {
 
 /// The names in a folder but the tests' pipes.
 fn names(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = fs::read_dir(folder).expect("a folder of the test's");
+    let names = names.map(|entry| entry.expect("a folder of the test's").file_name());
     let mut names: Vec<String> = names
-        .map(|name| name.into_string().unwrap())
+        .map(|name| name.into_string().expect("the test names in UTF-8"))
         .filter(|name| !name.starts_with("go"))
         .collect();
     names.sort();
