@@ -154,7 +154,7 @@ fn a_killed_joiner_never_leaves_a_sandbox_with_less() {
             sleep(moment(Duration::from_millis(8)));
             if let Some(joiner) = joiner.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
                 // It may have ended by itself.
-                drop(pidfd_send_signal(&joiner, Signal::KILL));
+                let _ = pidfd_send_signal(&joiner, Signal::KILL);
             }
             let run = running.wait();
             let whole = run.stdout == "saw 31\n";

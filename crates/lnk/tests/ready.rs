@@ -60,14 +60,16 @@ fn without_bubblewrap_nothing_runs() {
 #[test]
 fn a_bubblewrap_on_path_is_never_used() {
     each!(|env| {
-        env.write_program("bin/bwrap", "#!/bin/sh\ntouch used\nexec /usr/bin/bwrap \"$@\"\n");
-        let path = format!("{}/bin:/usr/bin:/bin:/usr/sbin", env.project().display());
+        let used = env.home().join("used");
+        let fake = format!("#!/bin/sh\ntouch {}\nexec {BWRAP} \"$@\"\n", used.display());
+        env.write_program(env.home().join("bin/bwrap"), fake);
+        let path = format!("{}/bin:/usr/bin:/bin:/usr/sbin", env.home().display());
         run(env).env("PATH", &path).run().ok().prints("ran\n");
         ready(env).env("PATH", &path).run().ok();
         std::fs::remove_file(env.project().join("ran")).expect("it ran");
         refused(env, run(env).env("PATH", &path).removed(BWRAP));
         ready(env).env("PATH", &path).removed(BWRAP).run().fails_with(125);
-        assert!(!env.project().join("used").exists());
+        assert!(!used.exists());
     });
 }
 

@@ -108,7 +108,7 @@ fn a_key_comes_to_the_program_once() {
             while not count: time.sleep(0.05)\n\
             time.sleep(0.5)\n\
             os.write(1, b'came %d\\n' % count)";
-        let mut terminal = python(env, &counts).terminal(24, 80);
+        let mut terminal = python(env, counts).terminal(24, 80);
         terminal.shows("ready").send("\x03").shows("came 1");
         assert_eq!(terminal.wait_exit(), 0);
     });

@@ -64,6 +64,8 @@ pub struct Joiner<'a> {
 enum Stop {
     /// Not on this kernel, or not with this bubblewrap.
     Unsupported(String),
+    /// bubblewrap failed.
+    Bwrap(&'static str),
     /// Something failed, or isn't what it was.
     Failed(String),
     /// The supervisor is gone.
@@ -97,6 +99,7 @@ impl Joiner<'_> {
             }
             Err(Stop::Orphaned) => self.end_what_is_left(),
             Err(Stop::Unsupported(why)) => self.give_up(&FromJoiner::Unsupported(why)),
+            Err(Stop::Bwrap(why)) => self.give_up(&FromJoiner::Bwrap(why.into())),
             Err(Stop::Failed(why)) => self.give_up(&FromJoiner::Failed(why)),
         }
     }
@@ -166,7 +169,7 @@ impl Joiner<'_> {
                 return Ok(pid);
             }
             if read == 0 || text.len() > PIPE_SIZE {
-                return Err(Stop::Failed("bubblewrap ended before it made a process".into()));
+                return Err(Stop::Bwrap("bubblewrap ended before it made a process"));
             }
         }
     }
@@ -221,7 +224,7 @@ impl Joiner<'_> {
             self.still_supervised()?;
             std::thread::sleep(MAP_WAIT);
         }
-        Err(Stop::Failed("bubblewrap never mapped its user".into()))
+        Err(Stop::Bwrap("bubblewrap never mapped its user"))
     }
 
     fn still_supervised(&self) -> Result<(), Stop> {
@@ -244,7 +247,7 @@ impl Joiner<'_> {
                 Err(Errno::AGAIN) => self.wait_for(self.sync.as_fd(), PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE) => {
-                    return Err(Stop::Failed("bubblewrap ended while it was set up".into()));
+                    return Err(Stop::Bwrap("bubblewrap ended while it was set up"));
                 }
                 Err(error) => return Err(unsupported("the pipe to bubblewrap")(error)),
             }

@@ -469,6 +469,11 @@ impl Run<'_> {
         match received.message {
             FromJoiner::Done => helper.done = true,
             FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
+            FromJoiner::Bwrap(why) => {
+                // bubblewrap's own words, where it had some, tell more.
+                let complaint = self.complaint();
+                return Err(LaunchError::Bwrap(if complaint.is_empty() { why } else { complaint }));
+            }
             FromJoiner::Failed(why) => return Err(self.failed_in_joiner(why)),
             FromJoiner::Vanished(path) => {
                 let path = Path::new(std::ffi::OsStr::from_bytes(&path));

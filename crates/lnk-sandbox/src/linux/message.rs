@@ -47,6 +47,8 @@ pub enum FromJoiner {
     Done,
     /// This kernel or bubblewrap doesn't let a joiner in; nothing ran.
     Unsupported(String),
+    /// bubblewrap failed before the mounts were due, in the joiner's words.
+    Bwrap(String),
     /// A mount couldn't be made, or what was to be mounted isn't what was
     /// judged: the run must end.
     Failed(String),
