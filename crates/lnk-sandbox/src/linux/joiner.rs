@@ -412,16 +412,22 @@ pub(super) fn cover(root: BorrowedFd<'_>, target: &Path, from: &Path) -> io::Res
     tree::attach(copy.as_fd(), place.as_fd())
 }
 
-/// A sandbox's own `/dev`.
+/// A sandbox's own `/dev`, whole but for what is mounted in it.
 struct Devices {
     folder: OwnedFd,
-    shared_memory: OwnedFd,
-    terminals: OwnedFd,
-    nodes: Vec<(&'static str, OwnedFd)>,
+    /// What is mounted in it, and where.
+    mounts: Vec<(OwnedFd, OwnedFd)>,
 }
 
 impl Devices {
     fn prepare(host: &OwnedFd, terminal: Option<&Path>) -> Result<Self, Stop> {
+        const LINKS: [(&str, &str); 5] = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
         let node = |path: &Path| -> io::Result<OwnedFd> {
             let relative = path.strip_prefix("/").unwrap_or(path);
             let place = openat2(
@@ -436,51 +442,37 @@ impl Devices {
                 Attributes { read_only: false, no_devices: false, no_exec: true },
             )
         };
-        let mut nodes = Vec::new();
-        for name in DEVICES {
-            let path = Path::new("/dev").join(name);
-            nodes.push((name, node(&path).map_err(failed(&path))?));
+        let folder = tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?;
+        let mut mounts = vec![
+            (tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?, in_dev(&folder, "shm")?),
+            (tree::devpts().map_err(unsupported("devpts"))?, in_dev(&folder, "pts")?),
+        ];
+        let nodes = DEVICES.map(|name| (name, Path::new("/dev").join(name)));
+        let console = terminal.map(|terminal| ("console", terminal.to_path_buf()));
+        for (name, path) in nodes.into_iter().chain(console) {
+            let place = tree::file(folder.as_fd(), Path::new(name)).map_err(failed(&path))?;
+            mounts.push((node(&path).map_err(failed(&path))?, place));
         }
-        if let Some(terminal) = terminal {
-            nodes.push(("console", node(terminal).map_err(failed(terminal))?));
+        for (name, to) in LINKS {
+            tree::link(folder.as_fd(), Path::new(name), Path::new(to)).map_err(failed(name))?;
         }
-        Ok(Devices {
-            folder: tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?,
-            shared_memory: tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?,
-            terminals: tree::devpts().map_err(unsupported("devpts"))?,
-            nodes,
-        })
+        Ok(Devices { folder, mounts })
     }
 
     fn attach(self, root: BorrowedFd<'_>) -> Result<(), Stop> {
-        const LINKS: [(&str, &str); 5] = [
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-            ("ptmx", "pts/ptmx"),
-        ];
         let dev = Path::new("/dev");
-        let mount_folder = |name: &str, mount: &OwnedFd| {
-            let path = dev.join(name);
-            let place = tree::folder(root, &path, 0o755).map_err(failed(&path))?;
-            tree::attach(mount.as_fd(), place.as_fd()).map_err(failed(&path))
-        };
-        mount_folder("", &self.folder)?;
-        mount_folder("shm", &self.shared_memory)?;
-        mount_folder("pts", &self.terminals)?;
-        for (name, node) in &self.nodes {
-            let path = dev.join(name);
-            let place = tree::file(root, &path).map_err(failed(&path))?;
-            tree::attach(node.as_fd(), place.as_fd()).map_err(failed(&path))?;
-        }
-        for (name, to) in LINKS {
-            let path = dev.join(name);
-            tree::link(root, &path, Path::new(to)).map_err(failed(&path))?;
+        let place = tree::folder(root, dev, 0o755).map_err(failed(dev))?;
+        tree::attach(self.folder.as_fd(), place.as_fd()).map_err(failed(dev))?;
+        for (mount, place) in &self.mounts {
+            tree::attach(mount.as_fd(), place.as_fd()).map_err(failed(dev))?;
         }
         let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
         set_attributes(self.folder.as_fd(), attributes, false).map_err(failed(dev))
     }
+}
+
+fn in_dev(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Stop> {
+    tree::folder(folder.as_fd(), Path::new(name), 0o755).map_err(failed(name))
 }
 
 /// The number after `"child-pid":`, once it is complete.
