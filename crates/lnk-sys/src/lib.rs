@@ -4,6 +4,7 @@
 //! is used from there and not repeated here.
 
 pub mod fd;
+pub mod folder_changes;
 pub mod keyring;
 pub mod landlock_abi;
 pub mod mount;

@@ -14,7 +14,7 @@ pub struct Received {
     pub by_process: bool,
 }
 
-fn set_of(signals: &[i32]) -> libc::sigset_t {
+pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) initialises the set, sigaddset(3) changes it; a
     // number that is no signal makes the latter fail and change nothing.

@@ -13,19 +13,21 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use lnk_sys::process::exit_now;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::tree;
 use crate::plan::{EMPTY_COVER, EMPTY_FOLDER, Recover, Watched};
+
+/// Bytes of changes read at one time; more than one record of either kind.
+const CHANGES: usize = 4096;
 
 /// Covers what should be covered and isn't yet: links, where bubblewrap made
 /// the mounts.
@@ -52,62 +54,69 @@ pub(super) fn watch(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -
 struct Folder {
     path: PathBuf,
     names: BTreeMap<OsString, Recover>,
+    /// Tells of changes as long as it is open.
+    open: OwnedFd,
 }
 
 fn guard(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> io::Result<()> {
-    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    let mut folders: BTreeMap<i32, Folder> = BTreeMap::new();
+    let mut folders = Vec::new();
     for (path, names) in by_folder(watched) {
         let folder = tree::open_below(root.as_fd(), &path)?;
-        rustix::process::fchdir(&folder)?;
-        let kinds =
-            WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
-        let watch = inotify::add_watch(&events, c".", kinds | WatchFlags::ONLYDIR)?;
-        folders.insert(watch, Folder { path, names });
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&folder, c".", flags, Mode::empty())?;
+        folders.push(Folder { path, names, open });
+    }
+    let changes = match changes_by_signal(&folders) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => changes_by_inotify(&folders)?,
+        changes => changes?,
+    };
+    confine(root, supervisor, &changes, &folders)?;
+    loop {
+        // At first too: what changed before the watches stood.
+        for folder in &folders {
+            for name in folder.names.keys() {
+                cover_again(root, folder, name, supervisor)?;
+            }
+        }
+        wait_for_change(&changes, supervisor)?;
+    }
+}
+
+fn changes_by_signal(folders: &[Folder]) -> io::Result<OwnedFd> {
+    let changes = lnk_sys::folder_changes::report()?;
+    folders.iter().try_for_each(|folder| lnk_sys::folder_changes::watch(folder.open.as_fd()))?;
+    Ok(changes)
+}
+
+/// For kernels without the other; its end holds the run's end up.
+fn changes_by_inotify(folders: &[Folder]) -> io::Result<OwnedFd> {
+    let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let kinds =
+        WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::MOVED_FROM | WatchFlags::DELETE;
+    for folder in folders {
+        rustix::process::fchdir(&folder.open)?;
+        inotify::add_watch(&changes, c".", kinds | WatchFlags::ONLYDIR)?;
     }
     rustix::process::chdir("/")?;
-    confine(root, supervisor, &events)?;
-    // What changed before the watches stood is looked at now.
-    for folder in folders.values() {
-        for name in folder.names.keys() {
-            cover_again(root, folder, name, supervisor)?;
-        }
-    }
-    let mut buffer = [MaybeUninit::uninit(); 8192];
+    Ok(changes)
+}
+
+/// Waits for a change in any of the folders. Which one isn't told: all names
+/// are looked at.
+fn wait_for_change(changes: &OwnedFd, supervisor: &OwnedFd) -> io::Result<()> {
     loop {
-        let mut fds = [PollFd::new(&events, PollFlags::IN), PollFd::new(supervisor, PollFlags::IN)];
+        let mut fds = [PollFd::new(changes, PollFlags::IN), PollFd::new(supervisor, PollFlags::IN)];
         match poll(&mut fds, None) {
             Err(Errno::INTR) => continue,
             polled => polled?,
         };
         if !fds[1].revents().is_empty() {
-            return Ok(());
+            return Err(Errno::PIPE.into());
         }
-        let mut reader = inotify::Reader::new(&events, &mut buffer);
-        loop {
-            let event = match reader.next() {
-                Ok(event) => event,
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                for folder in folders.values() {
-                    for name in folder.names.keys() {
-                        cover_again(root, folder, name, supervisor)?;
-                    }
-                }
-                continue;
-            }
-            let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()))
-            else {
-                continue;
-            };
-            if let Some(folder) = folders.get(&event.wd())
-                && folder.names.contains_key(name)
-            {
-                cover_again(root, folder, name, supervisor)?;
-            }
+        match rustix::io::read(changes, &mut [0u8; CHANGES]) {
+            Ok(_) => return Ok(()),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -123,13 +132,18 @@ fn by_folder(watched: &[Watched]) -> BTreeMap<PathBuf, BTreeMap<OsString, Recove
 }
 
 /// Gives up what isn't needed: descriptors, and system calls.
-fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result<()> {
+fn confine(
+    root: &OwnedFd,
+    supervisor: &OwnedFd,
+    changes: &OwnedFd,
+    folders: &[Folder],
+) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let null = rustix::fs::open(
         "/dev/null",
-        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
     );
     let null = match null {
         Ok(null) => null,
@@ -139,8 +153,8 @@ fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result
             rustix::fs::openat(
                 place,
                 c"null",
-                rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-                rustix::fs::Mode::empty(),
+                OFlags::RDWR | OFlags::CLOEXEC,
+                Mode::empty(),
             )?
         }
     };
@@ -148,7 +162,9 @@ fn confine(root: &OwnedFd, supervisor: &OwnedFd, events: &OwnedFd) -> io::Result
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     drop(null);
-    lnk_sys::fd::close_all_but(&[root.as_fd(), supervisor.as_fd(), events.as_fd()])?;
+    let mut kept = vec![root.as_fd(), supervisor.as_fd(), changes.as_fd()];
+    kept.extend(folders.iter().map(|folder| folder.open.as_fd()));
+    lnk_sys::fd::close_all_but(&kept)?;
     rustix::thread::set_no_new_privs(true)?;
     lnk_sys::seccomp::install(&super::seccomp::guard_filter())
 }

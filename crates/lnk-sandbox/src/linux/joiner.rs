@@ -120,20 +120,25 @@ impl Joiner<'_> {
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
         let host = self.host_tree()?;
-        let mut prepared = Prepared::default();
+        self.wait_for_map()?;
+        let mut prepared: Vec<Prepared> = Vec::with_capacity(self.plan.mounts.len());
         let mut later = Vec::new();
         for (index, mount) in self.plan.mounts.iter().enumerate() {
             let copy = match mount {
                 Mount::Bind { source, identity, write, .. } => {
                     copy_if_same(&host, source, *identity, *write).ok()
                 }
-                Mount::Tmpfs { mode, .. } => Some(self.tmpfs(*mode)?),
+                Mount::Tmpfs { mode, .. } => Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?),
                 Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
             };
             if copy.is_none() && matches!(mount, Mount::Bind { .. }) {
                 later.push(index);
             }
-            prepared.0.push(copy);
+            let place = match self.in_memory_around(index, &prepared) {
+                Some((memory, path)) => Some(make(memory, path, mount)?),
+                None => None,
+            };
+            prepared.push(Prepared { copy, place });
         }
         let devices = Devices::prepare(&host, self.terminal.as_deref())?;
         self.wait_until_read()?;
@@ -141,7 +146,7 @@ impl Joiner<'_> {
         // machine's tree; now they don't.
         for index in later {
             if let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] {
-                prepared.0[index] =
+                prepared[index].copy =
                     Some(copy_if_same(&host, source, *identity, *write).map_err(changed(source))?);
             }
         }
@@ -208,18 +213,37 @@ impl Joiner<'_> {
         Err(Stop::Unsupported("the machine's tree isn't where bubblewrap keeps it".into()))
     }
 
-    /// A file system in memory; waits until the user namespace has its map,
-    /// without which its files would have no owner.
-    fn tmpfs(&self, mode: u32) -> Result<OwnedFd, Stop> {
+    /// The file system in memory in which a mount's target lies, and where in
+    /// it, if that is what decides there: its folders can be made before it is
+    /// attached.
+    fn in_memory_around<'p>(
+        &self,
+        index: usize,
+        prepared: &'p [Prepared],
+    ) -> Option<(BorrowedFd<'p>, &Path)> {
+        let mounts = &self.plan.mounts;
+        let target = mounts[index].target();
+        let around = mounts[..index].iter().rposition(|mount| {
+            let mounted = matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { .. });
+            mounted && target.starts_with(mount.target())
+        })?;
+        let Mount::Tmpfs { target: top, .. } = &mounts[around] else { return None };
+        let inside = target.strip_prefix(top).ok().filter(|path| *path != Path::new(""))?;
+        Some((prepared[around].copy.as_ref()?.as_fd(), inside))
+    }
+
+    /// Waits until the user namespace has its map, without which what is made
+    /// in memory would have no owner. bubblewrap writes the groups' last. A look
+    /// at the map costs less than a file system made too early: taking that down
+    /// waits for every processor.
+    fn wait_for_map(&self) -> Result<(), Stop> {
         for _ in 0..MAP_TRIES {
-            match tree::tmpfs(mode)
-                .and_then(|mount| owned(&mount).map(|owned| owned.then_some(mount)))
-            {
-                Ok(Some(mount)) => return Ok(mount),
-                Ok(None) => {}
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EOVERFLOW | libc::EACCES)) => {}
-                Err(error) => return Err(unsupported("tmpfs")(error)),
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let map = rustix::fs::openat(&self.host_proc, "self/gid_map", flags, Mode::empty());
+            let map = map.map_err(unsupported("/proc/self/gid_map"))?;
+            let read = rustix::io::read(&map, &mut [0u8; 64]);
+            if read.map_err(unsupported("/proc/self/gid_map"))? > 0 {
+                return Ok(());
             }
             self.still_supervised()?;
             std::thread::sleep(MAP_WAIT);
@@ -255,35 +279,31 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    fn attach(&self, root: &OwnedFd, prepared: &Prepared, devices: Devices) -> Result<(), Stop> {
+    fn attach(
+        &self,
+        root: &OwnedFd,
+        prepared: &[Prepared],
+        devices: Devices,
+    ) -> Result<(), Stop> {
         let root = root.as_fd();
         let mut frozen = Vec::new();
         devices.attach(root)?;
-        for (mount, copy) in self.plan.mounts.iter().zip(&prepared.0) {
+        for (mount, Prepared { copy, place }) in self.plan.mounts.iter().zip(prepared) {
             let target = mount.target();
-            match mount {
-                Mount::Tmpfs { frozen: freeze, .. } => {
-                    let copy = copy.as_ref().expect("every tmpfs was prepared");
-                    let place = tree::folder(root, target, 0o755).map_err(failed(target))?;
-                    tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
-                    if *freeze {
-                        frozen.push(copy);
-                    }
-                }
-                Mount::Bind { folder, .. } => {
-                    let copy = copy.as_ref().expect("every bind was prepared");
-                    let place = match folder {
-                        true => tree::folder(root, target, 0o755),
-                        false => tree::file(root, target),
-                    };
-                    let place = place.map_err(failed(target))?;
-                    tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
-                }
-                Mount::File { content, mode, .. } => {
-                    tree::write_file(root, target, content, *mode).map_err(failed(target))?;
-                }
-                Mount::Link { to, .. } => tree::link(root, target, to).map_err(failed(target))?,
-                Mount::Cover { from, .. } => cover(root, target, from).map_err(failed(target))?,
+            if let Mount::Cover { from, .. } = mount {
+                cover(root, target, from).map_err(failed(target))?;
+                continue;
+            }
+            let made = match place {
+                Some(_) => None,
+                None => Some(make(root, target, mount)?),
+            };
+            let place = place.as_ref().or(made.as_ref()).and_then(Option::as_ref);
+            if let (Some(copy), Some(place)) = (copy, place) {
+                tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
+            }
+            if matches!(mount, Mount::Tmpfs { frozen: true, .. }) {
+                frozen.extend(copy);
             }
         }
         let own = tree::file(root, Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
@@ -329,9 +349,31 @@ impl Joiner<'_> {
     }
 }
 
-/// Copies of what the plan mounts, by its index.
-#[derive(Default)]
-struct Prepared(Vec<Option<OwnedFd>>);
+/// What could be done for one mount before bubblewrap stood still.
+struct Prepared {
+    /// The copy or file system to attach.
+    copy: Option<OwnedFd>,
+    /// Set where the target was made: for a mount, what it is attached to.
+    place: Option<Option<OwnedFd>>,
+}
+
+/// Makes a mount's target, at `path` below `root`: for a generated file or link
+/// the thing itself, for others what they are attached to, which is returned.
+fn make(root: BorrowedFd<'_>, path: &Path, mount: &Mount) -> Result<Option<OwnedFd>, Stop> {
+    let made = match mount {
+        Mount::Tmpfs { .. } | Mount::Bind { folder: true, .. } => {
+            tree::folder(root, path, 0o755).map(Some)
+        }
+        Mount::Bind { folder: false, .. } => tree::file(root, path).map(Some),
+        Mount::File { content, mode, .. } => {
+            tree::write_file(root, path, content, *mode).map(|()| None)
+        }
+        Mount::Link { to, .. } => tree::link(root, path, to).map(|()| None),
+        // Its place may be a file of another mount's: looked up at the end.
+        Mount::Cover { .. } => Ok(None),
+    };
+    made.map_err(failed(mount.target()))
+}
 
 /// A copy of a file or folder, if it still is what was judged.
 fn copy_if_same(
@@ -373,21 +415,22 @@ pub(super) fn cover(root: BorrowedFd<'_>, target: &Path, from: &Path) -> io::Res
     tree::attach(copy.as_fd(), place.as_fd())
 }
 
-/// Whether a fresh mount's top belongs to a user that the namespace knows.
-fn owned(mount: &OwnedFd) -> io::Result<bool> {
-    Ok(rustix::fs::fstat(mount)?.st_uid != 65534)
-}
-
-/// A sandbox's own `/dev`.
+/// A sandbox's own `/dev`, whole but for what is mounted in it.
 struct Devices {
     folder: OwnedFd,
-    shared_memory: OwnedFd,
-    terminals: OwnedFd,
-    nodes: Vec<(&'static str, OwnedFd)>,
+    /// What is mounted in it, and where.
+    mounts: Vec<(OwnedFd, OwnedFd)>,
 }
 
 impl Devices {
     fn prepare(host: &OwnedFd, terminal: Option<&Path>) -> Result<Self, Stop> {
+        const LINKS: [(&str, &str); 5] = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
         let node = |path: &Path| -> io::Result<OwnedFd> {
             let relative = path.strip_prefix("/").unwrap_or(path);
             let place = openat2(
@@ -402,51 +445,37 @@ impl Devices {
                 Attributes { read_only: false, no_devices: false, no_exec: true },
             )
         };
-        let mut nodes = Vec::new();
-        for name in DEVICES {
-            let path = Path::new("/dev").join(name);
-            nodes.push((name, node(&path).map_err(failed(&path))?));
+        let folder = tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?;
+        let mut mounts = vec![
+            (tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?, in_dev(&folder, "shm")?),
+            (tree::devpts().map_err(unsupported("devpts"))?, in_dev(&folder, "pts")?),
+        ];
+        let nodes = DEVICES.map(|name| (name, Path::new("/dev").join(name)));
+        let console = terminal.map(|terminal| ("console", terminal.to_path_buf()));
+        for (name, path) in nodes.into_iter().chain(console) {
+            let place = tree::file(folder.as_fd(), Path::new(name)).map_err(failed(&path))?;
+            mounts.push((node(&path).map_err(failed(&path))?, place));
         }
-        if let Some(terminal) = terminal {
-            nodes.push(("console", node(terminal).map_err(failed(terminal))?));
+        for (name, to) in LINKS {
+            tree::link(folder.as_fd(), Path::new(name), Path::new(to)).map_err(failed(name))?;
         }
-        Ok(Devices {
-            folder: tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?,
-            shared_memory: tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?,
-            terminals: tree::devpts().map_err(unsupported("devpts"))?,
-            nodes,
-        })
+        Ok(Devices { folder, mounts })
     }
 
     fn attach(self, root: BorrowedFd<'_>) -> Result<(), Stop> {
-        const LINKS: [(&str, &str); 5] = [
-            ("fd", "/proc/self/fd"),
-            ("stdin", "/proc/self/fd/0"),
-            ("stdout", "/proc/self/fd/1"),
-            ("stderr", "/proc/self/fd/2"),
-            ("ptmx", "pts/ptmx"),
-        ];
         let dev = Path::new("/dev");
-        let mount_folder = |name: &str, mount: &OwnedFd| {
-            let path = dev.join(name);
-            let place = tree::folder(root, &path, 0o755).map_err(failed(&path))?;
-            tree::attach(mount.as_fd(), place.as_fd()).map_err(failed(&path))
-        };
-        mount_folder("", &self.folder)?;
-        mount_folder("shm", &self.shared_memory)?;
-        mount_folder("pts", &self.terminals)?;
-        for (name, node) in &self.nodes {
-            let path = dev.join(name);
-            let place = tree::file(root, &path).map_err(failed(&path))?;
-            tree::attach(node.as_fd(), place.as_fd()).map_err(failed(&path))?;
-        }
-        for (name, to) in LINKS {
-            let path = dev.join(name);
-            tree::link(root, &path, Path::new(to)).map_err(failed(&path))?;
+        let place = tree::folder(root, dev, 0o755).map_err(failed(dev))?;
+        tree::attach(self.folder.as_fd(), place.as_fd()).map_err(failed(dev))?;
+        for (mount, place) in &self.mounts {
+            tree::attach(mount.as_fd(), place.as_fd()).map_err(failed(dev))?;
         }
         let attributes = Attributes { read_only: true, no_devices: true, no_exec: true };
         set_attributes(self.folder.as_fd(), attributes, false).map_err(failed(dev))
     }
+}
+
+fn in_dev(folder: &OwnedFd, name: &str) -> Result<OwnedFd, Stop> {
+    tree::folder(folder.as_fd(), Path::new(name), 0o755).map_err(failed(name))
 }
 
 /// The number after `"child-pid":`, once it is complete.

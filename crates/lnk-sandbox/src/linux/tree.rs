@@ -114,8 +114,10 @@ pub fn file(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
         opened => return opened,
     }
-    write_file(root, path, &[], 0o444)?;
-    open_below(root, path)
+    let (parent, name) = parent_and_name(path)?;
+    let parent = folder(root, parent, 0o755)?;
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o444))?)
 }
 
 /// Makes a file with this content; one that is there stays as it is and is an

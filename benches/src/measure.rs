@@ -1,0 +1,103 @@
+//! Times the cases in rounds.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::cases::{self, Case};
+use crate::options::Options;
+use crate::{connect, table};
+
+/// Rounds before those that count.
+const WARM_UP: usize = 3;
+/// Sandboxes started at once.
+const AT_ONCE: usize = 200;
+/// Rounds of those, and of connects: a few, as each is many.
+const FEW_ROUNDS: usize = 5;
+
+/// Times everything as the present user.
+pub fn measure(options: &Options, home: &Path) -> Result<()> {
+    let mut cases = cases::all(&options.lnk, home)?;
+    cases.retain(works);
+    if cases.first().is_none_or(|case| case.name != "bare bubblewrap") || cases.len() < 2 {
+        return Err("bare bubblewrap or lnk doesn't work here".into());
+    }
+    table::starts(&cases, &starts(&cases, options.rounds)?);
+    connects(&cases, home)?;
+    at_once(&cases)
+}
+
+/// Whether a case succeeds; what doesn't is named and left out.
+fn works(case: &Case) -> bool {
+    let works = case.command().status().is_ok_and(|status| status.success());
+    if !works {
+        eprintln!("benches: left out, as it fails here: {}", case.name);
+    }
+    works
+}
+
+/// Milliseconds, by case, then by round.
+fn starts(cases: &[Case], rounds: usize) -> Result<Vec<Vec<f64>>> {
+    let mut times = vec![Vec::with_capacity(rounds); cases.len()];
+    for round in 0..WARM_UP + rounds {
+        for (case, times) in cases.iter().zip(&mut times) {
+            let mut command = case.command();
+            let start = Instant::now();
+            let status = command.status()?;
+            let took = start.elapsed();
+            if !status.success() {
+                return Err(format!("{}: {status}", case.name).into());
+            }
+            if round >= WARM_UP {
+                times.push(milliseconds(took));
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// A connect inside, bare and through the broker.
+fn connects(cases: &[Case], home: &Path) -> Result<()> {
+    // The folder of the case is the one thing that both of them see.
+    let own = home.join("plain/benches");
+    std::fs::copy(std::env::current_exe()?, &own)?;
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..FEW_ROUNDS {
+        for (case, times) in cases.iter().zip(&mut times) {
+            times.push(connect::microseconds(case, &own)?);
+        }
+    }
+    let [bare, lnk] = times;
+    table::connects(bare, lnk);
+    Ok(())
+}
+
+/// Many at once, bare and by lnk, to the end of the last.
+fn at_once(cases: &[Case]) -> Result<()> {
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..FEW_ROUNDS {
+        for (case, times) in cases.iter().zip(&mut times) {
+            times.push(milliseconds(all_of(case)?));
+        }
+    }
+    let [bare, lnk] = times;
+    table::at_once(AT_ONCE, bare, lnk);
+    Ok(())
+}
+
+fn all_of(case: &Case) -> Result<Duration> {
+    let start = Instant::now();
+    let children: Vec<_> = (0..AT_ONCE).map(|_| case.command().spawn()).collect();
+    let mut failed = 0;
+    for child in children {
+        failed += usize::from(!child?.wait()?.success());
+    }
+    match failed {
+        0 => Ok(start.elapsed()),
+        _ => Err(format!("{}: {failed} of {AT_ONCE} at once failed", case.name).into()),
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,104 @@
+//! What was asked for on the command line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::Result;
+
+const USAGE: &str = "usage: benches [--rounds N] [--lnk PATH] [--as USER]... [--rr]";
+/// The ordinary user that is measured beside root where it exists.
+const ORDINARY: &str = "lnk-test";
+
+/// How to measure.
+#[derive(Debug)]
+pub struct Options {
+    /// Rounds that count.
+    pub rounds: usize,
+    /// The `lnk` to measure.
+    pub lnk: PathBuf,
+    /// The users to measure as, by name.
+    pub names: Vec<String>,
+    /// Whether everything is to run under `chrt -r 1`.
+    pub real_time: bool,
+    /// Set in the process that measures: the home folder made for it.
+    pub measure_in: Option<PathBuf>,
+}
+
+/// A user of the machine's.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Options {
+    /// Reads the arguments.
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+        let own = std::env::current_exe()?;
+        let mut options = Options {
+            rounds: 60,
+            lnk: own.with_file_name("lnk"),
+            names: Vec::new(),
+            real_time: false,
+            measure_in: None,
+        };
+        while let Some(flag) = arguments.next() {
+            let mut value = || arguments.next().ok_or(USAGE);
+            match flag.as_str() {
+                "--rounds" => options.rounds = value()?.parse().map_err(|_| USAGE)?,
+                "--lnk" => options.lnk = std::fs::canonicalize(value()?)?,
+                "--as" => options.names.push(value()?),
+                "--rr" => options.real_time = true,
+                "--measure-in" => options.measure_in = Some(value()?.into()),
+                _ => return Err(USAGE.into()),
+            }
+        }
+        if !options.lnk.is_file() {
+            let lnk = options.lnk.display();
+            return Err(format!("{lnk} isn't there: cargo build --release -p lnk").into());
+        }
+        options.rounds = options.rounds.max(1);
+        Ok(options)
+    }
+
+    /// The arguments for the next process: without `--rr`, which is done, and
+    /// for the one that measures with its home and its `lnk`.
+    pub fn again(&self, measure: Option<(&Path, &Path)>) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--rounds".into(), self.rounds.to_string().into()];
+        let lnk = measure.map_or(&*self.lnk, |(_, lnk)| lnk);
+        arguments.extend(["--lnk".into(), lnk.into()]);
+        if let Some((home, _)) = measure {
+            arguments.extend(["--measure-in".into(), home.into()]);
+        }
+        for name in &self.names {
+            arguments.extend(["--as".into(), name.into()]);
+        }
+        arguments
+    }
+
+    /// The caller; for root, the users named, or root and an ordinary one.
+    pub fn users(&self) -> Result<Vec<User>> {
+        let passwd = std::fs::read_to_string("/etc/passwd")?;
+        let known: Vec<User> = passwd.lines().filter_map(user).collect();
+        let own = rustix::process::getuid().as_raw();
+        if !self.names.is_empty() {
+            let named = |name: &String| {
+                let found = known.iter().find(|user| user.name == *name).cloned();
+                found.ok_or_else(|| format!("there is no user {name}").into())
+            };
+            return self.names.iter().map(named).collect();
+        }
+        let wanted = |user: &&User| user.uid == own || (own == 0 && user.name == ORDINARY);
+        Ok(known.iter().filter(wanted).cloned().collect())
+    }
+}
+
+/// A line of passwd(5).
+fn user(line: &str) -> Option<User> {
+    let mut fields = line.split(':');
+    let name = fields.next()?.to_owned();
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some(User { name, uid, gid })
+}

@@ -1,0 +1,71 @@
+//! Prints what was measured.
+
+use std::process::Command;
+
+use crate::Result;
+use crate::cases::Case;
+use crate::options::Options;
+
+/// The machine and the way of measuring.
+pub fn heading(options: &Options) -> Result<()> {
+    let uname = rustix::system::uname();
+    let cores = std::thread::available_parallelism()?;
+    let bwrap = Command::new("bwrap").arg("--version").output()?;
+    let scheduler = Command::new("chrt").args(["-p", &std::process::id().to_string()]).output();
+    let scheduler = scheduler.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let real_time = scheduler.is_ok_and(|text| text.contains("SCHED_RR"));
+    println!(
+        "Linux {}, {cores} cores, {}, {} rounds, scheduler {}.",
+        uname.release().to_string_lossy(),
+        String::from_utf8_lossy(&bwrap.stdout).trim(),
+        options.rounds,
+        if real_time { "real-time (chrt -r 1)" } else { "ordinary" }
+    );
+    Ok(())
+}
+
+/// Start and end of `/bin/true`, each case against the first.
+pub fn starts(cases: &[Case], times: &[Vec<f64>]) {
+    println!("| start and end of `/bin/true` | median ms | p10 | p90 | × bare | paired | limit |");
+    println!("|---|---|---|---|---|---|---|");
+    let bare = &times[0];
+    for (case, times) in cases.iter().zip(times) {
+        let paired = times.iter().zip(bare).map(|(time, bare)| time / bare).collect();
+        println!(
+            "| {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {} |",
+            case.name,
+            quantile(times.clone(), 0.5),
+            quantile(times.clone(), 0.1),
+            quantile(times.clone(), 0.9),
+            quantile(times.clone(), 0.5) / quantile(bare.clone(), 0.5),
+            quantile(paired, 0.5),
+            case.limit,
+        );
+    }
+}
+
+/// A TCP connect inside, medians of each round.
+pub fn connects(bare: Vec<f64>, lnk: Vec<f64>) {
+    let (bare, lnk) = (quantile(bare, 0.5), quantile(lnk, 0.5));
+    println!(
+        "\nA TCP connect from inside: bare {bare:.1} µs, through the broker {lnk:.1} µs, \
+         {:.1} µs more (≤ 50, aim 30).",
+        lnk - bare
+    );
+}
+
+/// Many at once.
+pub fn at_once(count: usize, bare: Vec<f64>, lnk: Vec<f64>) {
+    let (bare, lnk) = (quantile(bare, 0.5), quantile(lnk, 0.5));
+    println!(
+        "{count} at once: bare {bare:.0} ms, `--read .` {lnk:.0} ms ({:.2} ×); none failed.",
+        lnk / bare
+    );
+}
+
+/// The value below which `part` of the values lie.
+fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = ((values.len() - 1) as f64 * part).round() as usize;
+    values[at]
+}
