@@ -125,11 +125,9 @@ fn bare(folder: &Path) -> Case {
                 to.to_string_lossy().into(),
                 format!("/{name}"),
             ]),
-            Err(_) => arguments.extend([
-                "--ro-bind-try".into(),
-                format!("/{name}"),
-                format!("/{name}"),
-            ]),
+            Err(_) => {
+                arguments.extend(["--ro-bind-try".into(), format!("/{name}"), format!("/{name}")])
+            }
         }
     }
     arguments.extend("--proc /proc --dev /dev --tmpfs /tmp".split(' ').map(str::to_owned));
@@ -161,11 +159,7 @@ fn peers(folder: &Path) -> Vec<Case> {
     const PEERS: [(&str, &str, &str); 5] = [
         ("firejail", "firejail", "--quiet --noprofile --net=none -- /bin/true"),
         ("nsjail", "nsjail", "-Mo -Q -c / -- /bin/true"),
-        (
-            "sandlock",
-            "sandlock",
-            "run -r /usr -r /lib -r /lib64 -r /bin -r /etc -- /bin/true",
-        ),
+        ("sandlock", "sandlock", "run -r /usr -r /lib -r /lib64 -r /bin -r /etc -- /bin/true"),
         ("nono", "nono", "run --silent --block-net --allow . -- /bin/true"),
         ("srt", "srt", "/bin/true"),
     ];

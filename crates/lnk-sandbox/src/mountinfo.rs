@@ -15,6 +15,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The kind of file system.
     pub kind: String,
+    /// Whether mounts made elsewhere appear below it, or the other way round.
+    pub propagates: bool,
 }
 
 /// Every mount of a namespace, in the order they were made.
@@ -68,6 +70,11 @@ impl Mounts {
             }
         }
         names
+    }
+
+    /// The mounts, in the order they were made.
+    pub fn iter(&self) -> impl Iterator<Item = &Mount> {
+        self.0.iter()
     }
 
     /// The mount points below `real` with a file system that is a window on the
@@ -129,8 +136,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let root = unescaped(fields.next()?);
     let point = unescaped(fields.next()?);
-    let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-    Some(Mount { device, root, point, kind: String::from_utf8(kind.to_vec()).ok()? })
+    let mut fields = fields.skip(1);
+    let is_peer = |tag: &[u8]| tag.starts_with(b"shared:") || tag.starts_with(b"master:");
+    let tags: Vec<&[u8]> = fields.by_ref().take_while(|field| *field != b"-").collect();
+    let kind = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let propagates = tags.into_iter().any(is_peer);
+    Some(Mount { device, root, point, kind, propagates })
 }
 
 /// Undoes the kernel's `\ooo` for space, tab, newline and backslash.

@@ -9,7 +9,7 @@ use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result};
 use crate::mountinfo::Mounts;
-use crate::paths::{Held, Identity, real_below_or_written, real_or_written};
+use crate::paths::{Held, Identity, real_below_or_written, real_or_written, walk_below};
 
 /// Link's settings, in a home.
 const SETTINGS: &str = ".config/lnk";
@@ -97,6 +97,8 @@ pub struct Never {
     settings: Vec<PathBuf>,
     agents: Vec<PathBuf>,
     homes: Vec<PathBuf>,
+    /// Links on the way from a home to settings and agents' folders, and these.
+    ways: Vec<PathBuf>,
     startup: Vec<PathBuf>,
     programs: Vec<PathBuf>,
     lnk: Vec<PathBuf>,
@@ -132,6 +134,14 @@ impl Never {
             let real =
                 homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
             never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
+            let names_below =
+                homes.iter().flat_map(|home| [SETTINGS, AGENTS].map(|name| (home, name)));
+            let ways =
+                names_below.filter_map(|(home, name)| walk_below(home, Path::new(name)).ok());
+            let ways = ways.flat_map(|walked| {
+                walked.links.into_iter().map(|link| link.at).chain([walked.real])
+            });
+            never.ways = with_every_name(distinct(ways));
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
             never.startup = with_every_name(distinct(real.chain(written)));
             let path = caller.var("PATH").unwrap_or_default();
@@ -218,6 +228,12 @@ impl Never {
         if self.homes.iter().any(|home| home.starts_with(real)) {
             return Some(
                 "it is a home folder, or holds one; name the project's folder in it".into(),
+            );
+        }
+        if self.ways.iter().any(|way| way.starts_with(real)) {
+            return Some(
+                "it holds Link's settings or agents' folders, or a link to them; name the project's folder in it"
+                    .into(),
             );
         }
         if let Some(file) = self.startup.iter().find(|path| overlaps(path)) {

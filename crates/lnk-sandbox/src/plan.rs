@@ -39,6 +39,8 @@ pub enum Mount {
         mode: u32,
         /// Made read-only once everything in it is in place.
         frozen: bool,
+        /// What it hides, as it was when it was judged.
+        over: Option<Identity>,
     },
     /// A file with this content, in a file system in memory.
     File {
@@ -78,6 +80,8 @@ pub enum Mount {
         from: PathBuf,
         /// Whether the target is a symbolic link that must not be followed.
         on_link: bool,
+        /// What it covers, as it was when it was judged.
+        over: Option<Identity>,
     },
 }
 
@@ -178,6 +182,7 @@ impl Plan {
         }
         let mut watched = layout.masks(masks)?;
         watched.extend(hidden);
+        layout.hold_the_ways()?;
         layout.links(&policy.links);
 
         let writable = policy.grants.iter().filter(|grant| grant.write);
@@ -250,6 +255,15 @@ fn cwd_closed(policy: &Policy) -> Error {
     ))
 }
 
+/// What is at a path through which no link leads, and whether it is a folder.
+fn looked_at(path: &Path) -> Result<(Identity, bool)> {
+    let failed = |error| crate::error::failed(shown::word(path))(error);
+    let stat =
+        crate::paths::open_real(path).and_then(|fd| Ok(rustix::fs::fstat(fd)?)).map_err(failed)?;
+    let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    Ok((Identity::from(&stat), folder))
+}
+
 /// The mounts while they are gathered.
 #[derive(Clone, Debug, Default)]
 struct Layout {
@@ -281,9 +295,9 @@ impl Layout {
         self.mounts.push(Mount::File { target: EMPTY_COVER.into(), content: Vec::new(), mode: 0 });
         for (target, folder) in system::kernel_files(root) {
             if folder {
-                self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true });
+                self.mounts.push(Mount::Tmpfs { target, mode: 0, frozen: true, over: None });
             } else {
-                self.cover(target, &[], 0, false);
+                self.cover(target, &[], 0, false, None);
             }
         }
     }
@@ -298,7 +312,7 @@ impl Layout {
     }
 
     fn tmpfs(&mut self, target: &str, mode: u32, frozen: bool) {
-        self.mounts.push(Mount::Tmpfs { target: target.into(), mode, frozen });
+        self.mounts.push(Mount::Tmpfs { target: target.into(), mode, frozen, over: None });
     }
 
     /// A grant takes the place of what the system would show at its path.
@@ -333,15 +347,16 @@ impl Layout {
         }
         let parent = hide.path.parent().filter(|parent| self.binds(parent));
         let target = hide.path.clone();
+        let over = Some(hide.identity);
         let opened_below = self
             .mounts
             .iter()
             .any(|mount| mount.target() != target && mount.target().starts_with(&target));
         if hide.folder {
             let mode = if opened_below { 0o111 } else { 0 };
-            self.mounts.push(Mount::Tmpfs { target, mode, frozen: true });
+            self.mounts.push(Mount::Tmpfs { target, mode, frozen: true, over });
         } else {
-            self.cover(target, &[], 0, false);
+            self.cover(target, &[], 0, false, over);
         }
         // A folder that the caller can't list can't be watched, nor is it theirs.
         let access = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
@@ -361,7 +376,9 @@ impl Layout {
             }
             let cover = match &mask.cover {
                 Cover::Link { content } => {
-                    Recover::Link { from: self.cover(path.clone(), content, 0o444, true) }
+                    let (identity, _) = looked_at(path)?;
+                    let from = self.cover(path.clone(), content, 0o444, true, Some(identity));
+                    Recover::Link { from }
                 }
                 Cover::ReadOnly => self.over_itself(path, false)?,
                 Cover::Pin => self.over_itself(path, true)?,
@@ -371,22 +388,41 @@ impl Layout {
         Ok(watched)
     }
 
+    /// A folder between a write folder and what is decided inside it is held in
+    /// place: renamed, it would take the inner decision along, and another could
+    /// be put at the path that the next run looks at.
+    fn hold_the_ways(&mut self) -> Result<()> {
+        let mut ways = Vec::new();
+        for mount in self.mounts.iter() {
+            let above = mount.target().ancestors().skip(1);
+            let between: Vec<&Path> =
+                above.take_while(|path| !self.mounts.is_target(path)).collect();
+            let below_writable = mount.target().parent().is_some_and(|parent| self.writes(parent));
+            if below_writable {
+                ways.extend(between.into_iter().map(Path::to_path_buf));
+            }
+        }
+        ways.sort();
+        ways.dedup();
+        ways.iter().try_for_each(|way| self.over_itself(way, true).map(drop))
+    }
+
     fn over_itself(&mut self, path: &Path, write: bool) -> Result<Recover> {
-        let stat = rustix::fs::lstat(path).map_err(crate::error::failed(shown::word(path)))?;
-        let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let (identity, folder) = looked_at(path)?;
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
-        self.mounts.push(Mount::Bind {
-            source,
-            target,
-            identity: Identity::from(&stat),
-            write,
-            folder,
-        });
+        self.mounts.push(Mount::Bind { source, target, identity, write, folder });
         Ok(Recover::Itself { write })
     }
 
     /// Covers a file, or a link, by a generated one; returns where that is.
-    fn cover(&mut self, target: PathBuf, content: &[u8], mode: u32, on_link: bool) -> PathBuf {
+    fn cover(
+        &mut self,
+        target: PathBuf,
+        content: &[u8],
+        mode: u32,
+        on_link: bool,
+        over: Option<Identity>,
+    ) -> PathBuf {
         let same = |mount: &Mount| match mount {
             Mount::File { target, content: held, mode: its } if target.starts_with(OWN_FOLDER) => {
                 (held == content && *its == mode).then(|| target.clone())
@@ -401,7 +437,7 @@ impl Layout {
             self.mounts.push(Mount::File { target: from.clone(), content: content.to_vec(), mode });
             from
         });
-        self.mounts.push(Mount::Cover { target, from: from.clone(), on_link });
+        self.mounts.push(Mount::Cover { target, from: from.clone(), on_link, over });
         from
     }
 
@@ -431,7 +467,12 @@ impl Layout {
         if (self.binds(&home) && !hidden) || home == Path::new("/tmp") {
             return private;
         }
-        self.mounts.push(Mount::Tmpfs { target: home.clone(), mode: 0o755, frozen: false });
+        self.mounts.push(Mount::Tmpfs {
+            target: home.clone(),
+            mode: 0o755,
+            frozen: false,
+            over: None,
+        });
         let file = home.join(".gitconfig");
         if let Some(content) = gitconfig.filter(|_| !self.mounts.is_target(&file)) {
             self.mounts.push(Mount::File { target: file, content, mode: 0o644 });

@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::mountinfo::Mounts;
 use crate::never::Never;
-use crate::paths::{Held, Link, Walk, walk};
+use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::run::Request;
 
 /// A folder or file that the program may read, or also write.
@@ -45,6 +45,8 @@ pub struct Policy {
     pub cwd: PathBuf,
     /// Lines that a person should see: grants that open more than they seem to.
     pub warnings: Vec<String>,
+    /// The machine's mounts when the grants were judged.
+    pub mounts: Mounts,
 }
 
 /// Something hidden.
@@ -52,6 +54,8 @@ pub struct Policy {
 pub struct Hide {
     /// Its real path.
     pub path: PathBuf,
+    /// What it was when it was judged.
+    pub identity: Identity,
     /// Whether it is a folder.
     pub folder: bool,
     /// Whether it was asked for: it stays hidden when something outside replaces
@@ -109,16 +113,12 @@ impl Policy {
             let held = open("--hide", typed)?;
             links.extend(held.links.iter().cloned());
             let names = mounts.names_of_all_of(&held.real);
-            hides.extend(names.iter().filter_map(|path| hidden(path, true)));
+            hides.extend(names.iter().filter_map(|path| Hide::of(path, true)));
         }
-        hides.extend(never.always_hidden().filter_map(|path| hidden(path, false)));
+        hides.extend(never.always_hidden().filter_map(|path| Hide::of(path, false)));
         for grant in &grants {
-            hides.extend(
-                mounts
-                    .kernel_windows_below(&grant.held.real)
-                    .iter()
-                    .map(|path| hidden_folder(path)),
-            );
+            let windows = mounts.kernel_windows_below(&grant.held.real);
+            hides.extend(windows.iter().filter_map(|path| Hide::of(path, false)));
         }
         hides.sort_by(|a, b| a.path.cmp(&b.path).then(b.asked.cmp(&a.asked)));
         hides.dedup_by(|a, b| a.path == b.path);
@@ -139,19 +139,29 @@ impl Policy {
             None => ("/tmp".into(), "/tmp".into()),
         };
         let cwd = cwd.real;
-        Ok(Policy { accounts, has_home, home, home_real, grants, hides, links, cwd, warnings })
+        Ok(Policy {
+            accounts,
+            has_home,
+            home,
+            home_real,
+            grants,
+            hides,
+            links,
+            cwd,
+            warnings,
+            mounts,
+        })
     }
 }
 
-/// `None` where nothing is.
-fn hidden(path: &Path, asked: bool) -> Option<Hide> {
-    let stat = rustix::fs::lstat(path).ok()?;
-    let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    Some(Hide { path: path.to_path_buf(), folder, asked })
-}
-
-fn hidden_folder(path: &Path) -> Hide {
-    Hide { path: path.to_path_buf(), folder: true, asked: false }
+impl Hide {
+    /// What is at a real path; `None` where nothing is.
+    #[must_use]
+    pub fn of(path: &Path, asked: bool) -> Option<Hide> {
+        let stat = rustix::fs::fstat(open_real(path).ok()?).ok()?;
+        let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        Some(Hide { path: path.to_path_buf(), identity: Identity::from(&stat), folder, asked })
+    }
 }
 
 fn cwd_refused(cwd: &Path, why: &str) -> Error {

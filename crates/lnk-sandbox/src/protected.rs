@@ -89,11 +89,8 @@ impl Protected {
             protected.masks.dedup_by(|a, b| a.path == b.path);
             drop((agents_folder, protections));
             if let Some((parent, protection)) = agents {
-                let hidden = protection.missing.iter().map(|name| Hide {
-                    path: parent.join(name),
-                    folder: true,
-                    asked: false,
-                });
+                let made = protection.missing.iter().map(|name| parent.join(name));
+                let hidden = made.filter_map(|path| Hide::of(&path, false));
                 policy.hides.extend(hidden);
             }
             return Ok(protected);

@@ -97,7 +97,17 @@ pub fn run(
 
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
-    let launch = |joiner| Launch { plan: &plan, bwrap: &bwrap, joiner, replace: &replace }.run();
+    let terminals = crate::stdio::Terminals::now();
+    let launch = |joiner| {
+        Launch {
+            plan: &plan,
+            bwrap: &bwrap,
+            joiner,
+            replace: &replace,
+            host_mounts: &policy.mounts,
+        }
+        .run()
+    };
     let ended = match request.renderer {
         Renderer::Bwrap => launch(false),
         Renderer::Joiner => launch(true),
@@ -106,6 +116,7 @@ pub fn run(
             ended => ended,
         },
     };
+    terminals.restore();
     let removed = placeholders.into_inner().map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(|error| match error {
         LaunchError::JoinerUnsupported(why) => {

@@ -14,6 +14,7 @@ pub mod remote_memory;
 pub mod seccomp;
 pub mod signal;
 pub mod socket;
+pub mod terminal;
 pub mod thread_signal;
 
 use std::io;

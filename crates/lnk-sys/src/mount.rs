@@ -48,10 +48,10 @@ pub fn set_attributes(
         set |= libc::MOUNT_ATTR_NOEXEC;
     }
     let attr = MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
-    let mut flags = libc::AT_EMPTY_PATH;
-    if recursive {
-        flags |= libc::AT_RECURSIVE;
-    }
+    setattr(mount, if recursive { libc::AT_RECURSIVE } else { 0 }, &attr)
+}
+
+fn setattr(mount: BorrowedFd<'_>, flags: libc::c_int, attr: &MountAttr) -> io::Result<()> {
     // SAFETY: the path is a C string, `attr` has the size given and outlives
     // the call, which only reads it.
     crate::checked(unsafe {
@@ -59,12 +59,23 @@ pub fn set_attributes(
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            flags,
-            &raw const attr,
+            flags | libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
     })
     .map(drop)
+}
+
+/// Detaches the mount at `mount`, and every mount below it, from propagation.
+///
+/// Linux 5.12 and newer.
+///
+/// # Errors
+/// Those of mount_setattr(2).
+pub fn make_private(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attr = MountAttr { set: 0, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
+    setattr(mount, libc::AT_RECURSIVE, &attr)
 }
 
 /// The user namespace that owns the namespace open at `namespace`, ioctl_ns(2).

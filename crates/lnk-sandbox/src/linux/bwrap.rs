@@ -14,6 +14,10 @@ use crate::plan::{Mount, OWN_BINARY, Plan};
 /// its source).
 const MAX_ARGUMENTS: usize = 9000;
 
+/// Device nodes of the machine's that a sandbox has; bubblewrap's own choice,
+/// and the joiner's.
+pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
 /// A list of arguments, and the descriptors it names.
 #[derive(Debug, Default)]
 pub struct Arguments {
@@ -71,7 +75,7 @@ impl Arguments {
         let mut arguments = Self::base();
         arguments.kernels_mounts();
         arguments.own_binary(program);
-        arguments.extend(["--remount-ro", "/"]);
+        arguments.extend(["--remount-ro", "/proc", "--remount-ro", "/"]);
         arguments
     }
 
@@ -94,7 +98,7 @@ impl Arguments {
         let mut frozen: Vec<PathBuf> = Vec::new();
         for mount in plan.mounts.iter() {
             match mount {
-                Mount::Tmpfs { target, mode, frozen: freeze } => {
+                Mount::Tmpfs { target, mode, frozen: freeze, .. } => {
                     self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
                     self.extend([OsStr::new("--tmpfs"), target.as_os_str()]);
                     if *freeze {
@@ -113,7 +117,7 @@ impl Arguments {
                     let flag = if *write { "--bind" } else { "--ro-bind" };
                     self.extend([OsStr::new(flag), source.as_os_str(), target.as_os_str()]);
                 }
-                Mount::Cover { target, from, on_link: false } => {
+                Mount::Cover { target, from, on_link: false, .. } => {
                     let Some((content, mode)) = plan.generated(from) else { continue };
                     let fd = self.content(content)?;
                     self.extend([OsStr::new("--perms"), format!("{mode:04o}").as_ref()]);
@@ -125,6 +129,7 @@ impl Arguments {
             }
         }
         self.own_binary(&plan.own_binary.0);
+        self.extend(["--remount-ro", "/proc"]);
         for target in frozen.iter().rev() {
             self.extend([OsStr::new("--remount-ro"), target.as_os_str()]);
         }

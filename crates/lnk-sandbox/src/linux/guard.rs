@@ -37,7 +37,7 @@ const CHANGES: usize = 4096;
 pub(super) fn cover_links(root: &OwnedFd, watched: &[Watched]) -> Result<(), String> {
     for Watched { path, cover } in watched {
         if let Recover::Link { from } = cover {
-            super::joiner::cover(root.as_fd(), path, from)
+            super::joiner::cover(root.as_fd(), path, from, None)
                 .map_err(|error| format!("{}: {error}", lnk_spec::shown::word(path)))?;
         }
     }
@@ -140,22 +140,13 @@ fn confine(
 ) -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let null = rustix::fs::open(
-        "/dev/null",
-        OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = match null {
         Ok(null) => null,
         // The tree that bubblewrap stands in has no devices; the sandbox's has.
         Err(_) => {
             let place = tree::open_below(root.as_fd(), Path::new("/dev"))?;
-            rustix::fs::openat(
-                place,
-                c"null",
-                OFlags::RDWR | OFlags::CLOEXEC,
-                Mode::empty(),
-            )?
+            rustix::fs::openat(place, c"null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?
         }
     };
     rustix::stdio::dup2_stdin(&null)?;
@@ -204,12 +195,12 @@ fn cover_again(
         Recover::Hidden => {
             let folder = kind == rustix::fs::FileType::Directory;
             let from = if folder { EMPTY_FOLDER } else { EMPTY_COVER };
-            super::joiner::cover(root.as_fd(), &path, Path::new(from))
+            super::joiner::cover(root.as_fd(), &path, Path::new(from), None)
         }
-        Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from),
+        Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from, None),
         // A link where none was: covered by what shows nothing.
         Recover::Itself { .. } if is_link => {
-            super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER))
+            super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER), None)
         }
         Recover::Itself { write } => {
             let copy = tree::copy_of(place.as_fd(), tree::bound(*write))?;

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::ThreadNameSpaceType;
 
+use crate::linux::bwrap::DEVICES;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::{guard, tree};
 use crate::paths::Identity;
@@ -36,8 +37,6 @@ pub const PIPE_SIZE: usize = 4096;
 const MAP_TRIES: u32 = 50_000;
 /// One step of that wait.
 const MAP_WAIT: Duration = Duration::from_micros(20);
-/// Device nodes of the machine's that a sandbox has.
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a joiner works with. The descriptors are its own.
 #[derive(Debug)]
@@ -128,7 +127,9 @@ impl Joiner<'_> {
                 Mount::Bind { source, identity, write, .. } => {
                     copy_if_same(&host, source, *identity, *write).ok()
                 }
-                Mount::Tmpfs { mode, .. } => Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?),
+                Mount::Tmpfs { mode, .. } => {
+                    Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?)
+                }
                 Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
             };
             if copy.is_none() && matches!(mount, Mount::Bind { .. }) {
@@ -232,6 +233,17 @@ impl Joiner<'_> {
         Some((prepared[around].copy.as_ref()?.as_fd(), inside))
     }
 
+    /// Whether a folder of the machine's is what is mounted around `target`.
+    fn is_in_a_folder(&self, target: &Path) -> bool {
+        let mounts = self
+            .plan
+            .mounts
+            .iter()
+            .filter(|mount| mount.target() != target && target.starts_with(mount.target()));
+        let around = mounts.max_by_key(|mount| mount.target().as_os_str().len());
+        matches!(around, Some(Mount::Bind { .. }))
+    }
+
     /// Waits until the user namespace has its map, without which what is made
     /// in memory would have no owner. bubblewrap writes the groups' last. A look
     /// at the map costs less than a file system made too early: taking that down
@@ -279,24 +291,24 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    fn attach(
-        &self,
-        root: &OwnedFd,
-        prepared: &[Prepared],
-        devices: Devices,
-    ) -> Result<(), Stop> {
+    fn attach(&self, root: &OwnedFd, prepared: &[Prepared], devices: Devices) -> Result<(), Stop> {
         let root = root.as_fd();
         let mut frozen = Vec::new();
         devices.attach(root)?;
         for (mount, Prepared { copy, place }) in self.plan.mounts.iter().zip(prepared) {
             let target = mount.target();
-            if let Mount::Cover { from, .. } = mount {
-                cover(root, target, from).map_err(failed(target))?;
+            if let Mount::Cover { from, over, .. } = mount {
+                cover(root, target, from, *over).map_err(changed(target))?;
                 continue;
             }
-            let made = match place {
-                Some(_) => None,
-                None => Some(make(root, target, mount)?),
+            let made = match (place, over(mount)) {
+                (Some(_), _) => None,
+                // In a folder of the machine's nothing is made: what was judged
+                // is there, or the run ends.
+                (None, Some(identity)) if self.is_in_a_folder(target) => {
+                    Some(Some(place_if_same(root, target, identity).map_err(changed(target))?))
+                }
+                (None, _) => Some(make(root, target, mount)?),
             };
             let place = place.as_ref().or(made.as_ref()).and_then(Option::as_ref);
             if let (Some(copy), Some(place)) = (copy, place) {
@@ -322,7 +334,11 @@ impl Joiner<'_> {
         let path = Path::new("/proc/sys");
         let place = tree::open_below(root, path).map_err(failed(path))?;
         let copy = tree::copy_of(place.as_fd(), tree::bound(false)).map_err(failed(path))?;
-        tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(path))
+        tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(path))?;
+        // The modes of what is in /proc are the machine's too.
+        let path = Path::new("/proc");
+        let proc = tree::open_below(root, path).map_err(failed(path))?;
+        set_attributes(proc.as_fd(), tree::bound(false), false).map_err(failed(path))
     }
 
     fn attach_own_binary(&self, host: &OwnedFd, root: &OwnedFd) -> Result<(), Stop> {
@@ -399,7 +415,7 @@ fn copy_if_same(
 
 fn changed(source: &Path) -> impl FnOnce(io::Error) -> Stop {
     move |error| match error.raw_os_error() {
-        Some(libc::ENOSYS) => Stop::Unsupported(format!("mount calls: {error}")),
+        Some(libc::ENOSYS | libc::EPERM) => Stop::Unsupported(format!("mount calls: {error}")),
         Some(libc::ESTALE | libc::ELOOP | libc::ENOENT) => {
             Stop::Failed(format!("{} changed while the sandbox was built", shown::word(source)))
         }
@@ -407,11 +423,39 @@ fn changed(source: &Path) -> impl FnOnce(io::Error) -> Stop {
     }
 }
 
-/// Covers `target`, a link itself if it is one, by a generated file.
-pub(super) fn cover(root: BorrowedFd<'_>, target: &Path, from: &Path) -> io::Result<()> {
+/// What a mount must find at its target, where that is in a folder of the
+/// machine's.
+fn over(mount: &Mount) -> Option<Identity> {
+    match mount {
+        Mount::Bind { source, target, identity, .. } if source == target => Some(*identity),
+        Mount::Tmpfs { over, .. } | Mount::Cover { over, .. } => *over,
+        _ => None,
+    }
+}
+
+/// What is at `path` below `root`, if it still is what was judged.
+fn place_if_same(root: BorrowedFd<'_>, path: &Path, identity: Identity) -> io::Result<OwnedFd> {
+    let place = tree::open_below(root, path)?;
+    if Identity::from(&rustix::fs::fstat(&place)?) != identity {
+        return Err(io::Error::from_raw_os_error(libc::ESTALE));
+    }
+    Ok(place)
+}
+
+/// Covers `target`, a link itself if it is one, by a generated file; if it still
+/// is what was judged.
+pub(super) fn cover(
+    root: BorrowedFd<'_>,
+    target: &Path,
+    from: &Path,
+    over: Option<Identity>,
+) -> io::Result<()> {
     let from = tree::open_below(root, from)?;
     let copy = tree::copy_of(from.as_fd(), tree::bound(false))?;
-    let place = tree::open_below(root, target)?;
+    let place = match over {
+        Some(identity) => place_if_same(root, target, identity)?,
+        None => tree::open_below(root, target)?,
+    };
     tree::attach(copy.as_fd(), place.as_fd())
 }
 
@@ -440,10 +484,7 @@ impl Devices {
                 Mode::empty(),
                 ResolveFlags::IN_ROOT,
             )?;
-            tree::copy_of(
-                place.as_fd(),
-                Attributes { read_only: false, no_devices: false, no_exec: true },
-            )
+            tree::copy_of(place.as_fd(), tree::DEVICE)
         };
         let folder = tree::tmpfs(0o755).map_err(unsupported("tmpfs"))?;
         let mut mounts = vec![
@@ -454,7 +495,7 @@ impl Devices {
         let console = terminal.map(|terminal| ("console", terminal.to_path_buf()));
         for (name, path) in nodes.into_iter().chain(console) {
             let place = tree::file(folder.as_fd(), Path::new(name)).map_err(failed(&path))?;
-            mounts.push((node(&path).map_err(failed(&path))?, place));
+            mounts.push((node(&path).map_err(changed(&path))?, place));
         }
         for (name, to) in LINKS {
             tree::link(folder.as_fd(), Path::new(name), Path::new(to)).map_err(failed(name))?;

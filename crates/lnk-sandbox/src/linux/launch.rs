@@ -1,6 +1,7 @@
 //! The supervisor: starts bubblewrap and the joiner, sees every fence stand,
 //! lets the program go, and stays with it to its end.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lnk_sys::mount::set_attributes;
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,6 +28,7 @@ use crate::linux::guard;
 use crate::linux::inner::{Expected, Orders, Place};
 use crate::linux::joiner::{Joiner, PIPE_SIZE};
 use crate::linux::message::{self, FromInner, FromJoiner};
+use crate::mountinfo::Mounts;
 use crate::paths::Identity;
 use crate::plan::{Mount, OWN_BINARY, Plan};
 
@@ -77,6 +80,8 @@ pub struct Launch<'a> {
     pub joiner: bool,
     /// Makes an empty folder for a protected name that vanished.
     pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
+    /// The machine's mounts when the grants were judged.
+    pub host_mounts: &'a Mounts,
 }
 
 impl Launch<'_> {
@@ -164,6 +169,8 @@ impl Launch<'_> {
             inner: None,
             program: None,
             broker: None,
+            finishing: false,
+            finished: false,
             started: false,
             not_executed: None,
             kill_at: Some(Instant::now() + START),
@@ -236,6 +243,21 @@ impl Launch<'_> {
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
     }
+}
+
+/// Every place where something is mounted: what the plan says, and what was
+/// mounted below its folders on the machine.
+fn expected_points(mounts: &[Mount], host: &Mounts) -> HashSet<PathBuf> {
+    let mut points: HashSet<PathBuf> = ["/", OWN_BINARY].map(PathBuf::from).into();
+    points.extend(mounts.iter().map(|mount| mount.target().to_path_buf()));
+    for mount in mounts {
+        if let Mount::Bind { source, target, folder: true, .. } = mount {
+            let below = host.iter().filter_map(|mount| mount.point.strip_prefix(source).ok());
+            points
+                .extend(below.filter(|path| *path != Path::new("")).map(|path| target.join(path)));
+        }
+    }
+    points
 }
 
 /// What the inner stage checks where bubblewrap mounted by path.
@@ -330,8 +352,11 @@ struct Run<'a> {
     joiner: Option<Helper>,
     /// The sandbox's process 1, seen from here, once it is ready.
     inner: Option<(Pid, OwnedFd, Vec<OwnedFd>)>,
-    program: Option<OwnedFd>,
+    program: Option<(Pid, OwnedFd)>,
     broker: Option<Broker>,
+    /// Whether what bubblewrap mounted is being, or was, finished and verified.
+    finishing: bool,
+    finished: bool,
     started: bool,
     not_executed: Option<(i32, PathBuf)>,
     /// When to kill what doesn't start, or doesn't end, by itself.
@@ -447,7 +472,7 @@ impl Run<'_> {
             if by_terminal && self.program.is_some() {
                 continue;
             }
-            let Some(program) = &self.program else {
+            let Some((_, program)) = &self.program else {
                 self.end_by = Some((128 + received.signal) as u8);
                 return Ok(());
             };
@@ -540,7 +565,8 @@ impl Run<'_> {
             }
             FromInner::Program => {
                 if let (true, None, Some(pid)) = (self.started, &self.program, received.pid) {
-                    self.program = pidfd_open(pid, PidfdFlags::empty()).ok();
+                    let program = pidfd_open(pid, PidfdFlags::empty());
+                    self.program = program.ok().map(|program| (pid, program));
                 }
             }
             FromInner::ExecFailed { errno, path } => {
@@ -560,8 +586,9 @@ impl Run<'_> {
     /// terminal back to the shell that started us: it waits for us, not for
     /// the program. Not if the program runs again by now.
     fn stop_with_program(&self) {
-        let Some((inner, _, _)) = &self.inner else { return };
-        if self.started && is_any_child_stopped(*inner) {
+        if let Some((pid, _)) = &self.program
+            && is_stopped(*pid)
+        {
             signal::suspend_self();
         }
     }
@@ -601,9 +628,16 @@ impl Run<'_> {
         if self.started || !joined || self.inner.is_none() {
             return Ok(());
         }
-        if !self.launch.joiner && !self.launch.plan.watched.is_empty() && self.joiner.is_none() {
-            self.joiner = Some(self.fork_guard()?);
-            return Ok(());
+        if !self.launch.joiner && !self.finished {
+            match &self.joiner {
+                None if !self.finishing => {
+                    self.joiner = Some(self.fork_guard()?);
+                    self.finishing = true;
+                    return Ok(());
+                }
+                _ => self.finished = true,
+            }
+            self.verify_mounts()?;
         }
         let Some((pid, _, fds)) = &mut self.inner else { return Ok(()) };
         let mut fds = fds.drain(..);
@@ -639,8 +673,28 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// bubblewrap mounts by path: what it made is looked through before anything
+    /// runs. Nothing else may be mounted, and nothing may appear later.
+    fn verify_mounts(&self) -> Result<()> {
+        let Some((pid, _, _)) = &self.inner else { return Err(failed("the mounts")(Errno::SRCH)) };
+        let table = std::fs::read(format!("/proc/{}/mountinfo", pid.as_raw_nonzero()));
+        let table = Mounts::parse(&table.map_err(failed("the sandbox's mounts"))?);
+        let expected = expected_points(&self.launch.plan.mounts, self.launch.host_mounts);
+        for mount in table.iter() {
+            let own = ["/proc", "/dev"].iter().any(|folder| mount.point.starts_with(folder));
+            if mount.propagates || !(own || expected.contains(mount.point.as_path())) {
+                let point = lnk_spec::shown::word(&mount.point);
+                return Err(Error::Refused(format!(
+                    "{point} changed while the sandbox was built; run it again"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Where bubblewrap made the mounts: a process that joins its namespaces
-    /// now, covers links and guards.
+    /// now, detaches them from the machine's, covers links, and guards if there
+    /// is anything to guard.
     fn fork_guard(&self) -> Result<Helper> {
         let Some((pid, _, _)) = &self.inner else { return Err(failed("the guard")(Errno::SRCH)) };
         let mounts = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
@@ -658,6 +712,7 @@ impl Run<'_> {
                 }
                 let watched = &self.launch.plan.watched;
                 let root = join_as_guard(&mounts, &users).and_then(|root| {
+                    finish_mounts(&root)?;
                     guard::cover_links(&root, watched)?;
                     Ok(root)
                 });
@@ -667,7 +722,10 @@ impl Run<'_> {
                 };
                 let sent = message::send(theirs.as_fd(), &message, &[]);
                 match root {
-                    Some(root) if sent.is_ok() => guard::watch(&root, watched, &theirs),
+                    Some(root) if sent.is_ok() && !watched.is_empty() => {
+                        guard::watch(&root, watched, &theirs)
+                    }
+                    Some(_) if sent.is_ok() => exit_now(0),
                     _ => exit_now(1),
                 }
             }
@@ -722,6 +780,27 @@ fn is_readable(fd: &OwnedFd) -> Result<bool> {
     }
 }
 
+/// What bubblewrap's arguments can't say: mounts that nothing reaches from the
+/// machine later, and device nodes whose modes, which are the machine's, stay.
+fn finish_mounts(root: &OwnedFd) -> Result<(), String> {
+    let failed = |what: &Path| {
+        let what = lnk_spec::shown::word(what);
+        move |error: io::Error| format!("{what}: {error}")
+    };
+    lnk_sys::mount::make_private(root.as_fd()).map_err(failed(Path::new("/")))?;
+    for name in bwrap::DEVICES.into_iter().chain(["console"]) {
+        let path = Path::new("/dev").join(name);
+        match super::tree::open_below(root.as_fd(), &path) {
+            Ok(node) => {
+                set_attributes(node.as_fd(), super::tree::DEVICE, false).map_err(failed(&path))?
+            }
+            Err(error) if name == "console" && error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(failed(&path)(error)),
+        }
+    }
+    Ok(())
+}
+
 /// Enters the namespaces of a sandbox that is ready.
 fn join_as_guard(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -761,15 +840,10 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// Whether process 1's child, the program, is stopped at this moment.
-fn is_any_child_stopped(inner: Pid) -> bool {
-    let inner = inner.as_raw_nonzero();
-    let list =
-        std::fs::read_to_string(format!("/proc/{inner}/task/{inner}/children")).unwrap_or_default();
-    list.split_whitespace().any(|pid| {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; the state follows it.
-        let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
-        state == Some(&b'T')
-    })
+/// Whether a process is stopped at this moment, proc_pid_stat(5).
+fn is_stopped(pid: Pid) -> bool {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // The name in parentheses may hold anything; the state follows it.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    state == Some(&b'T')
 }

@@ -16,6 +16,10 @@ pub fn bound(write: bool) -> Attributes {
     Attributes { read_only: !write, no_devices: true, no_exec: false }
 }
 
+/// What a device node gets. On a read-only mount a device is written as before,
+/// but its mode, owner and times, which are the machine's, stay.
+pub const DEVICE: Attributes = Attributes { read_only: true, no_devices: false, no_exec: true };
+
 /// Opens a path below `root` without following any link, its last part neither.
 ///
 /// # Errors
