@@ -29,6 +29,39 @@ pub fn check() -> Result<()> {
     })
 }
 
+/// The terminals among the streams, as they were before a program had them.
+#[derive(Debug)]
+pub struct Terminals(Vec<(BorrowedFd<'static>, u32, bool)>);
+
+impl Terminals {
+    /// Remembers their modes, and whether they were exclusive.
+    #[must_use]
+    pub fn now() -> Terminals {
+        let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let terminals = streams.into_iter().filter(|stream| rustix::termios::isatty(stream));
+        let remembered = terminals.filter_map(|terminal| {
+            let mode = rustix::fs::fstat(terminal).ok()?.st_mode;
+            Some((terminal, mode, lnk_sys::terminal::is_exclusive(terminal).ok()?))
+        });
+        Terminals(remembered.collect())
+    }
+
+    /// Puts back what a program changed: others must not be let in to the
+    /// caller's terminal, nor the caller be kept out. Where that fails, the
+    /// terminal is gone or another's.
+    pub fn restore(&self) {
+        for (terminal, mode, exclusive) in &self.0 {
+            let now = rustix::fs::fstat(terminal).map(|stat| stat.st_mode);
+            if now.is_ok_and(|now| now != *mode) {
+                let _ = rustix::fs::fchmod(terminal, rustix::fs::Mode::from_raw_mode(*mode));
+            }
+            if !exclusive && lnk_sys::terminal::is_exclusive(*terminal).unwrap_or(false) {
+                let _ = lnk_sys::terminal::end_exclusive(*terminal);
+            }
+        }
+    }
+}
+
 fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
     // A closed stream is none.
     let stat = rustix::fs::fstat(stream).ok()?;
