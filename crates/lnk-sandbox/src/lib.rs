@@ -26,5 +26,5 @@ pub mod system;
 
 pub use caller::Caller;
 pub use error::Error;
-pub use lnk_spec::shown;
+pub use lnk_spec::{nearest, shown};
 pub use run::{Notice, Outcome, Renderer, Request, run};

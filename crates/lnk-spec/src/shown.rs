@@ -42,7 +42,7 @@ fn push_escaped(shown: &mut String, character: char) {
 
 /// Characters that take no room or reorder what stands around them: format
 /// characters, line separators, private use (UAX #9, UTS #39).
-fn is_deceptive(character: char) -> bool {
+pub(crate) fn is_deceptive(character: char) -> bool {
     matches!(u32::from(character),
         0xad | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
         | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0x3164

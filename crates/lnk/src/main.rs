@@ -2,7 +2,6 @@
 
 mod commands;
 mod error;
-mod nearest;
 mod ui;
 mod usage;
 

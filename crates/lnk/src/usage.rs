@@ -5,8 +5,7 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-
-use crate::nearest::nearest;
+use lnk_sandbox::nearest::nearest;
 
 /// The line for an error of the parser.
 pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {

@@ -5,12 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::ArgAction;
+use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::run::Renderer;
 use lnk_sandbox::{Caller, Error, Notice, Outcome, Request};
 
 use super::{caller, ready};
 use crate::error::{CommandError, Result};
-use crate::nearest::nearest;
 use crate::ui;
 
 const RUN_A_PROGRAM: &str = "Run a program in the sandbox";

@@ -2,6 +2,7 @@
 
 /// The candidate that is at most two slips from `typed`, and for short names
 /// one: fewer letters right than that, and a suggestion would mislead.
+#[must_use]
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let slips = (typed.chars().filter(|c| *c != '-').count() / 3).min(2);
     candidates

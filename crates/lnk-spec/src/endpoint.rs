@@ -1,0 +1,186 @@
+//! Endpoints: a host and a port.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::host::{Host, HostName, HostPattern};
+use crate::invalid::Invalid;
+use crate::number::Port;
+use crate::text::stored_as_text;
+
+/// The ports the sandbox itself listens on inside: its DNS and its proxy.
+const OWN_PORTS: [(u16, &str); 2] = [(53, "names"), (40781, "its proxy")];
+
+/// Domains whose names belong to different customers though the public suffix
+/// list has no entry for it. With them, how many labels in front make a domain
+/// one customer's; none where no such number holds for all.
+const SHARED: [(&str, Option<usize>); 22] = [
+    ("mongodb.net", Some(1)),
+    ("amazonaws.com", None),
+    ("windows.net", None),
+    ("azure.com", None),
+    ("cloudapp.net", None),
+    ("googleapis.com", None),
+    ("ondigitalocean.com", None),
+    ("supabase.com", None),
+    ("supabase.co", Some(1)),
+    ("neon.tech", None),
+    ("psdb.cloud", None),
+    ("cockroachlabs.cloud", None),
+    ("aivencloud.com", None),
+    ("upstash.io", Some(1)),
+    ("redis-cloud.com", None),
+    ("redislabs.com", None),
+    ("render.com", None),
+    ("railway.app", None),
+    ("rlwy.net", None),
+    ("confluent.cloud", None),
+    ("elastic-cloud.com", None),
+    ("snowflakecomputing.com", None),
+];
+
+/// A host, or the names under one domain, and a port: `github.com:22`,
+/// `*.abc.mongodb.net:27017`, `[2001:db8::1]:5432`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    host: HostPattern,
+    port: Port,
+}
+
+impl Endpoint {
+    /// The host, or the names under one domain; never any host.
+    #[must_use]
+    pub fn host(&self) -> &HostPattern {
+        &self.host
+    }
+
+    /// The port.
+    #[must_use]
+    pub fn port(&self) -> Port {
+        self.port
+    }
+
+    /// Whether every endpoint that `other` means is meant.
+    #[must_use]
+    pub fn covers(&self, other: &Endpoint) -> bool {
+        self.port == other.port && self.host.covers(&other.host)
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = Invalid;
+
+    fn from_str(typed: &str) -> Result<Self, Invalid> {
+        let invalid = || Invalid::Endpoint(typed.into());
+        let (host, port) = typed.rsplit_once(':').ok_or_else(invalid)?;
+        // Without brackets it can't be told where the address ends.
+        if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
+            return Err(invalid());
+        }
+        let host: HostPattern = host.parse()?;
+        let port: Port = port.parse()?;
+        if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == port.get()) {
+            return Err(Invalid::OwnPort(typed.into(), port.get(), what));
+        }
+        match &host {
+            HostPattern::Any => Err(Invalid::AnyEndpoint(typed.into())),
+            HostPattern::Under(domain) if is_shared(domain) => {
+                Err(Invalid::SharedDomain(typed.into(), domain.as_str().into()))
+            }
+            _ => Ok(Endpoint { host, port }),
+        }
+    }
+}
+
+/// Whether names under a domain belong to different people.
+fn is_shared(domain: &HostName) -> bool {
+    let name = domain.as_str();
+    // A name under it shows the list's rules of the kind `*.domain` too.
+    let below = format!("x.{name}");
+    let is_suffix = |name: &str| psl::suffix_str(name) == Some(name);
+    is_suffix(name)
+        || is_suffix(&below)
+        || SHARED.iter().any(|(shared, own)| {
+            let labels = if name == *shared {
+                Some(0)
+            } else {
+                let front = name.strip_suffix(shared).and_then(|front| front.strip_suffix('.'));
+                front.map(|front| front.split('.').count())
+            };
+            labels.is_some_and(|labels| own.is_none_or(|own| labels < own))
+        })
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            HostPattern::One(Host::Address(address)) if address.is_ipv6() => {
+                write!(to, "[{address}]:{}", self.port)
+            }
+            host => write!(to, "{host}:{}", self.port),
+        }
+    }
+}
+
+stored_as_text!(Endpoint);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_and_a_port() {
+        for (typed, form) in [
+            ("GitHub.com.:22", "github.com:22"),
+            ("192.0.2.1:5432", "192.0.2.1:5432"),
+            ("[2001:DB8::1]:5432", "[2001:db8::1]:5432"),
+            ("*.abc.mongodb.net:27017", "*.abc.mongodb.net:27017"),
+            ("*.example.co.uk:1", "*.example.co.uk:1"),
+            ("example.com:443", "example.com:443"),
+        ] {
+            let endpoint: Endpoint = typed.parse().unwrap();
+            assert_eq!(endpoint.to_string(), form);
+            assert_eq!(form.parse(), Ok(endpoint));
+        }
+        for typed in [
+            "",
+            "a",
+            "a:",
+            ":22",
+            "a:0",
+            "a:65536",
+            "a:+1",
+            "a:022",
+            "a:ssh",
+            "::1:22",
+            "a:b:22",
+            "https://a:22",
+            "*:22",
+            "a.b:53",
+            "a.b:40781",
+            "*.a:22:22",
+            "user@a:22",
+        ] {
+            assert!(typed.parse::<Endpoint>().is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn shared_domains_are_nobodys() {
+        for typed in [
+            "*.com:1",
+            "*.co.uk:1",
+            "*.github.io:1",
+            "*.mongodb.net:1",
+            "*.example:1",
+            "*.ck:1",
+            "*.amazonaws.com:1",
+            "*.us-east-1.rds.amazonaws.com:1",
+            "*.compute.amazonaws.com:1",
+            "*.MongoDB.net.:1",
+            "*.database.windows.net:1",
+        ] {
+            assert!(matches!(typed.parse::<Endpoint>(), Err(Invalid::SharedDomain(..))), "{typed}");
+        }
+    }
+}
