@@ -16,7 +16,7 @@ pub enum Invalid {
     #[error("{} isn't known: this version of lnk reads version 1", text(.0))]
     Version(String),
     /// An empty path.
-    #[error("a path can't be empty: the spec's own folder is \".\"")]
+    #[error("a path can't be empty: write . for the folder itself")]
     EmptyPath,
     /// A path with a NUL byte, which ends a path for the kernel.
     #[error("'{}' holds a NUL character, which no path can", text(.0))]

@@ -103,12 +103,9 @@ mod tests {
     use proptest::prelude::*;
     use std::str::FromStr;
 
-    fn list<T: FromStr + std::fmt::Debug>(
+    fn list<T: FromStr + PartialEq + std::fmt::Debug>(
         typed: impl Strategy<Value = String>,
-    ) -> impl Strategy<Value = Vec<T>>
-    where
-        T: PartialEq,
-    {
+    ) -> impl Strategy<Value = Vec<T>> {
         let entry = typed.prop_filter_map("valid", |typed| typed.parse().ok());
         proptest::collection::vec(entry, 0..4).prop_map(|entries| {
             let mut distinct = Vec::new();

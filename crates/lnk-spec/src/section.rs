@@ -411,6 +411,28 @@ mod tests {
         assert!(listed == reference(), "docs/spec.md must have\n{}", reference());
     }
 
+    fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
+        let opening = format!("```{language}\n");
+        page.split(opening.as_str()).skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
+    }
+
+    #[test]
+    fn the_documentations_specs_are_valid() {
+        let specs = blocks(include_str!("../../../docs/spec.md"), "toml");
+        assert_eq!(specs.len(), 2);
+        for text in specs {
+            let spec = Spec::parse(text.as_bytes(), Os::Linux).unwrap();
+            assert_eq!(spec.files.write, ["~/code/app".parse().unwrap()]);
+        }
+    }
+
+    #[test]
+    fn the_documentations_mistake_is_shown_so() {
+        let text = b"name = \"app\"\nversion = 1\n\n[files]\nwirte = [\"~/code/app\"]\n";
+        let shown = Spec::parse(text, Os::Linux).unwrap_err().shown("app.toml");
+        assert_eq!(blocks(include_str!("../../../docs/spec.md"), "text"), [format!("{shown}\n")]);
+    }
+
     #[test]
     fn every_example_is_a_valid_value_and_no_default() {
         for (section, key) in keys() {
