@@ -174,6 +174,7 @@ mod tests {
             "*.mongodb.net:1",
             "*.example:1",
             "*.ck:1",
+            "*.kawasaki.jp:1",
             "*.amazonaws.com:1",
             "*.us-east-1.rds.amazonaws.com:1",
             "*.compute.amazonaws.com:1",
