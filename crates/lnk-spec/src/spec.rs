@@ -187,6 +187,14 @@ impl Spec {
         if reader.found.is_empty() { Ok(spec) } else { Err(SpecErrors::new(reader.found, text)) }
     }
 
+    /// The keys of the sections that are given, with their sections, in the order
+    /// of the table. An empty list isn't given: it opens nothing.
+    pub fn given(&self) -> impl Iterator<Item = (&'static Section, &'static Key)> {
+        let keys =
+            SECTIONS.iter().flat_map(|section| section.keys.iter().map(move |key| (section, key)));
+        keys.filter(|(_, key)| with_place!(&key.field, |place| (place.of)(self).is_given()))
+    }
+
     /// Lays flags over the spec: a flag that is given replaces that key, but
     /// `--hide` adds to it.
     pub fn merge(&mut self, flags: Spec) {
@@ -501,6 +509,20 @@ mod tests {
         assert_eq!(spec, expected);
         spec.merge(Spec::default());
         assert_eq!(spec, expected);
+    }
+
+    #[test]
+    fn the_keys_that_are_given_are_named() {
+        let given = |text| {
+            let spec = parse(text);
+            let names = spec.given().map(|(section, key)| format!("{}.{}", section.name, key.name));
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(given("name = 'a'\nversion = 1\n[lan]\nhosts = []"), [""; 0]);
+        assert_eq!(
+            given("[browser]\nhosts = ['*']\n[files]\nread = ['~']\n[internet]\nper_minute = 1"),
+            ["files.read", "internet.per_minute", "browser.hosts"]
+        );
     }
 
     #[test]

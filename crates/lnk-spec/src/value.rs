@@ -41,6 +41,9 @@ pub(crate) trait Value: Sized {
     /// Reads it, or collects what is wrong.
     fn read(value: &Spanned<DeValue<'_>>, faults: &mut Vec<Found>) -> Option<Self>;
 
+    /// Whether it says anything.
+    fn is_given(&self) -> bool;
+
     /// As TOML, in one piece for each entry; none where it isn't given.
     fn written(&self) -> Result<Option<Written>, NotText>;
 
@@ -90,6 +93,10 @@ impl<T: Entry> Value for Vec<T> {
         (faults.len() == before).then_some(list)
     }
 
+    fn is_given(&self) -> bool {
+        !self.is_empty()
+    }
+
     fn written(&self) -> Result<Option<Written>, NotText> {
         if self.is_empty() {
             return Ok(None);
@@ -126,6 +133,10 @@ impl<T: Entry> Value for Option<T> {
         }
     }
 
+    fn is_given(&self) -> bool {
+        self.is_some()
+    }
+
     fn written(&self) -> Result<Option<Written>, NotText> {
         let one = self.as_ref().map(Entry::written).transpose()?;
         Ok(one.map(Written::One))
@@ -151,6 +162,10 @@ impl Value for Version {
         };
         faults.push((fault, value.span()));
         None
+    }
+
+    fn is_given(&self) -> bool {
+        false
     }
 
     fn written(&self) -> Result<Option<Written>, NotText> {
