@@ -97,7 +97,7 @@ pub struct Never {
     settings: Vec<PathBuf>,
     agents: Vec<PathBuf>,
     homes: Vec<PathBuf>,
-    /// Links on the way from a home to settings and agents' folders, and these.
+    /// Links on the way from a home to settings and agents' folders.
     ways: Vec<PathBuf>,
     startup: Vec<PathBuf>,
     programs: Vec<PathBuf>,
@@ -138,9 +138,7 @@ impl Never {
                 homes.iter().flat_map(|home| [SETTINGS, AGENTS].map(|name| (home, name)));
             let ways =
                 names_below.filter_map(|(home, name)| walk_below(home, Path::new(name)).ok());
-            let ways = ways.flat_map(|walked| {
-                walked.links.into_iter().map(|link| link.at).chain([walked.real])
-            });
+            let ways = ways.flat_map(|walked| walked.links.into_iter().map(|link| link.at));
             never.ways = with_every_name(distinct(ways));
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
             never.startup = with_every_name(distinct(real.chain(written)));
@@ -232,7 +230,7 @@ impl Never {
         }
         if self.ways.iter().any(|way| way.starts_with(real)) {
             return Some(
-                "it holds Link's settings or agents' folders, or a link to them; name the project's folder in it"
+                "it holds a link to Link's settings or agents' folders; name the project's folder in it"
                     .into(),
             );
         }

@@ -249,9 +249,9 @@ fn cwd_closed(policy: &Policy) -> Error {
     let folders =
         policy.grants.iter().filter(|grant| grant.held.file_type() == FileType::Directory);
     let granted = folders.map(|grant| shown::word(&grant.held.typed)).next();
-    let go = granted.map(|folder| format!("cd {folder} first, or ")).unwrap_or_default();
+    let start = granted.map(|folder| format!(", or start in {folder}")).unwrap_or_default();
     Error::Refused(format!(
-        "the working folder {cwd} isn't open inside: {go}add --read . or --write ."
+        "the working folder {cwd} isn't open inside: add --read . or --write .{start}"
     ))
 }
 

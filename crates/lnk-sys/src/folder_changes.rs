@@ -23,9 +23,9 @@ const DN_MULTISHOT: libc::c_int = libc::c_int::MIN;
 pub fn report() -> io::Result<OwnedFd> {
     let set = crate::signal::set_of(&[libc::SIGIO]);
     // SAFETY: the set is initialised and only read.
-    crate::checked(
-        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into(),
-    )?;
+    let blocked =
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    crate::checked(blocked.into())?;
     // SAFETY: the set is initialised and only read.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     let fd = crate::checked(fd.into())?;

@@ -29,6 +29,9 @@ use crate::plan::{EMPTY_COVER, EMPTY_FOLDER, Recover, Watched};
 /// Bytes of changes read at one time; more than one record of either kind.
 const CHANGES: usize = 4096;
 
+/// How often a name may go while it is covered.
+const COVER_TRIES: usize = 1000;
+
 /// Covers what should be covered and isn't yet: links, where bubblewrap made
 /// the mounts.
 ///
@@ -46,7 +49,10 @@ pub(super) fn cover_links(root: &OwnedFd, watched: &[Watched]) -> Result<(), Str
 
 /// Watches until the supervisor closes its socket or anything fails.
 pub(super) fn watch(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> ! {
-    let _ = guard(root, watched, supervisor);
+    if let Err(error) = guard(root, watched, supervisor) {
+        let why = FromJoiner::Failed(format!("the guard of dot files: {error}"));
+        let _ = message::send(supervisor.as_fd(), &why, &[]);
+    }
     exit_now(1)
 }
 
@@ -160,10 +166,26 @@ fn confine(
     lnk_sys::seccomp::install(&super::seccomp::guard_filter())
 }
 
-/// Covers a name again if it isn't: a missing one is asked back from the
-/// supervisor, as an empty folder, whose making comes here as an event. A
-/// hidden name may be missing.
+/// Covers a name again if it isn't. What goes while it is being covered is
+/// looked at anew.
 fn cover_again(
+    root: &OwnedFd,
+    folder: &Folder,
+    name: &OsStr,
+    supervisor: &OwnedFd,
+) -> io::Result<()> {
+    for _ in 1..COVER_TRIES {
+        match cover_once(root, folder, name, supervisor) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            covered => return covered,
+        }
+    }
+    cover_once(root, folder, name, supervisor)
+}
+
+/// A missing name is asked back from the supervisor, as an empty folder, whose
+/// making comes here as an event. A hidden name may be missing.
+fn cover_once(
     root: &OwnedFd,
     folder: &Folder,
     name: &OsStr,
