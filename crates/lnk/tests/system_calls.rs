@@ -269,6 +269,41 @@ tried('owner', os.chown, 'f', 4242, 4242)
     });
 }
 
+/// The program shares its process group with the caller's shell, and files with
+/// whoever opens them.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn priorities_of_the_group_and_leases() {
+    testkit::each!(|env| {
+        inside(
+            env,
+            "
+import fcntl
+IDLE = 3 << 13
+say('setpriority of the group', 141, 1, 0, 10)
+say('setpriority of the group by number', 141, 1, os.getpgrp(), 10)
+say('setpriority of the process', 141, 0, 0, 10)
+say('ioprio_set of the group', 251, 2, 0, IDLE)
+say('ioprio_set of the process', 251, 1, 0, IDLE)
+fd = os.open('own', os.O_CREAT | os.O_RDWR)
+tried('lease to write', fcntl.fcntl, fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+tried('lease to read', fcntl.fcntl, os.open('own', os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK)
+say('lease with high bits', 72, fd, 0x100000000 | 1024, 0x100000000 | fcntl.F_WRLCK)
+say('delegation', 72, fd, 1040, buffer)
+tried('lock', fcntl.fcntl, fd, fcntl.F_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))
+tried('flags', fcntl.fcntl, fd, fcntl.F_GETFL)
+",
+        )
+        .ok()
+        .prints(
+            "setpriority of the group EPERM\nsetpriority of the group by number EPERM\n\
+             setpriority of the process ok\nioprio_set of the group EPERM\n\
+             ioprio_set of the process ok\nlease to write EPERM\nlease to read EPERM\n\
+             lease with high bits EPERM\ndelegation EPERM\nlock ok\nflags ok\n",
+        );
+    });
+}
+
 #[test]
 fn families_of_sockets() {
     testkit::each!(|env| {

@@ -133,6 +133,13 @@ const BTRFS_IOC_SNAP_CREATE: u32 = 0x9401;
 const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x9417;
 const BCACHEFS: u32 = 0xBC00;
 
+const F_SETLEASE: u32 = libc::F_SETLEASE as u32;
+const F_UNLCK: u32 = libc::F_UNLCK as u32;
+/// linux/fcntl.h, Linux 6.19: a lease by another name, for folders as well.
+const F_SETDELEG: u32 = 1024 + 16;
+/// linux/ioprio.h.
+const IOPRIO_WHO_PGRP: u32 = 2;
+
 /// `SOCK_TYPE_MASK` of linux/net.h: the rest are flags.
 const SOCKET_TYPE: u32 = 0xF;
 /// linux/net.h; AF_INET with it means AF_PACKET.
@@ -228,6 +235,12 @@ const BY_ARGUMENT: &[Rule] = &[
         &[Masked { argument: 1, mask: IOCTL_TYPE, is: BCACHEFS }],
         FailWith(EPERM),
     ),
+    // A lease lets its holder keep every other program's open(2) of the file
+    // waiting, for 45 s by default. The kernel reads the command as an
+    // `unsigned int`, and no lease is F_UNLCK with more above it.
+    rule(libc::SYS_fcntl, &[Is(1, F_SETLEASE), Is(2, F_UNLCK)], Allow),
+    rule(libc::SYS_fcntl, &[Is(1, F_SETLEASE)], FailWith(EPERM)),
+    rule(libc::SYS_fcntl, &[Is(1, F_SETDELEG)], FailWith(EPERM)),
     // New namespaces come with every capability in them: most of the kernel's
     // holes are behind those.
     rule(libc::SYS_clone, &[AnyBit(0, NEW_NAMESPACE)], FailWith(EPERM)),
@@ -269,6 +282,9 @@ const BY_ARGUMENT: &[Rule] = &[
     #[cfg(target_arch = "x86_64")]
     rule(libc::SYS_mknod, &[AnyBit(1, SET_ID)], FailWith(EPERM)),
     rule(libc::SYS_mknodat, &[AnyBit(2, SET_ID)], FailWith(EPERM)),
+    // The caller's shell is in the same process group.
+    rule(libc::SYS_setpriority, &[Is(0, libc::PRIO_PGRP as u32)], FailWith(EPERM)),
+    rule(libc::SYS_ioprio_set, &[Is(0, IOPRIO_WHO_PGRP)], FailWith(EPERM)),
 ];
 
 const fn ioctl_name(is: u32) -> Test {

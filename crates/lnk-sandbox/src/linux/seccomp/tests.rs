@@ -169,6 +169,29 @@ fn terminal_input_can_not_be_faked() {
 }
 
 #[test]
+fn leases_can_not_be_taken_only_given_back() {
+    let (read, write, none) = (libc::F_RDLCK as u64, libc::F_WRLCK as u64, libc::F_UNLCK as u64);
+    for kind in [read, write] {
+        refused(libc::SYS_fcntl, &[3, F_SETLEASE.into(), kind], EPERM);
+    }
+    refused(libc::SYS_fcntl, &[3, F_SETDELEG.into(), 0x1000], EPERM);
+    allowed(libc::SYS_fcntl, &[3, F_SETLEASE.into(), none]);
+    for command in [libc::F_GETLEASE, libc::F_GETFL, libc::F_SETLK, libc::F_DUPFD_CLOEXEC] {
+        allowed(libc::SYS_fcntl, &[F_SETLEASE.into(), command as u64, write]);
+    }
+}
+
+#[test]
+fn the_shells_process_group_keeps_its_priority() {
+    for (call, group) in [(libc::SYS_setpriority, 1), (libc::SYS_ioprio_set, 2)] {
+        for which in 0..4 {
+            let expected = if which == group { fail_with(EPERM) } else { ALLOWED };
+            expect(call, &[which, 0, 10], expected);
+        }
+    }
+}
+
+#[test]
 fn subvolumes_can_not_be_copied() {
     let struct_4096_bytes = 0x5000_0000;
     for command in
