@@ -8,10 +8,11 @@ use lnk_spec::shown;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::dotfiles::{Cover, Folder, Gate, Mask, Placeholders, Protection, protect};
+use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect, reads_of};
 use crate::error::{Error, Result, failed, reason};
 use crate::paths::{Identity, open_real};
 use crate::policy::{Grant, Hide, Policy};
+use crate::run::git_config_files;
 use crate::state::Settings;
 
 /// How often the folders are looked at again when names appear meanwhile.
@@ -49,7 +50,11 @@ impl Protected {
                 shown::word(&state)
             )))?;
             // Looked at behind the gate, where no other run's placeholder goes.
-            let protections = policy.grants.iter().filter(|grant| is_protected(grant)).map(look);
+            let protections = policy
+                .grants
+                .iter()
+                .filter(|grant| is_protected(grant))
+                .map(|grant| look(grant, policy));
             let protections = protections.collect::<Result<Vec<_>>>()?;
             let agents_folder =
                 agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
@@ -82,8 +87,8 @@ impl Protected {
             // With its dot files opened a folder may still be a work tree of a
             // repository elsewhere, which git reads.
             for grant in policy.grants.iter().filter(|grant| grant.dot_files && is_folder(grant)) {
-                let (_, protection) = look(grant)?;
-                protected.add_reads(policy, &protection)?;
+                let reads = reads_of(&grant.held.real).map_err(refused(grant))?;
+                protected.add_reads(policy, &reads);
             }
             protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
             protected.masks.dedup_by(|a, b| a.path == b.path);
@@ -103,11 +108,7 @@ impl Protected {
 
     fn add(&mut self, policy: &Policy, grant: &Grant, protection: &Protection) -> Result<()> {
         self.masks.extend(protection.with_placeholders(&grant.held.real));
-        // What git runs from another write folder, unless that one's dot files
-        // are opened.
-        let outside = protection.outside.iter().filter(|path| !is_opened(policy, path));
-        self.masks.extend(outside.map(|path| Mask { path: path.clone(), cover: Cover::ReadOnly }));
-        self.add_reads(policy, protection)?;
+        self.add_reads(policy, &protection.reads);
         let linked = protection.hard_linked.iter();
         self.warnings.extend(linked.map(|file| {
             format!(
@@ -118,15 +119,10 @@ impl Protected {
         Ok(())
     }
 
-    fn add_reads(&mut self, policy: &Policy, protection: &Protection) -> Result<()> {
+    fn add_reads(&mut self, policy: &Policy, reads: &[(PathBuf, Identity)]) {
         let hidden = |path: &Path| policy.hides.iter().any(|hide| path.starts_with(&hide.path));
-        let reads =
-            protection.reads.iter().filter(|path| !is_opened(policy, path) && !hidden(path));
-        for read in reads {
-            let stat = rustix::fs::lstat(read).map_err(failed(shown::word(read)))?;
-            self.reads.push((read.clone(), Identity::from(&stat)));
-        }
-        Ok(())
+        let reads = reads.iter().filter(|(path, _)| !is_opened(policy, path) && !hidden(path));
+        self.reads.extend(reads.cloned());
     }
 }
 
@@ -143,11 +139,17 @@ fn is_folder(grant: &Grant) -> bool {
     grant.held.file_type() == FileType::Directory
 }
 
-fn look(grant: &Grant) -> Result<(&Grant, Protection)> {
-    let protection = protect(&grant.held.real).map_err(|error| {
-        Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), reason(&error)))
-    })?;
+fn look<'a>(grant: &'a Grant, policy: &Policy) -> Result<(&'a Grant, Protection)> {
+    let config_files = git_config_files(&policy.home_real);
+    let others: Vec<&Path> = policy.grants.iter().map(|other| other.held.real.as_path()).collect();
+    let protection = protect(&grant.held.real, &config_files, &others).map_err(refused(grant))?;
     Ok((grant, protection))
+}
+
+fn refused(grant: &Grant) -> impl FnOnce(io::Error) -> Error {
+    move |error| {
+        Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), reason(&error)))
+    }
 }
 
 /// Agents' folders are hidden also where the first of them is made while the

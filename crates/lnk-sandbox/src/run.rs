@@ -141,7 +141,7 @@ fn refuse_inside() -> Result<()> {
 
 /// Where git looks for the caller's own settings, git-config(1), the first of
 /// the lowest rank.
-fn git_config_files(home: &Path) -> [PathBuf; 3] {
+pub(crate) fn git_config_files(home: &Path) -> [PathBuf; 3] {
     ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
 }
 

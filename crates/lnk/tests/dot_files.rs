@@ -152,6 +152,40 @@ fn of_two_runs_the_one_that_stays_is_protected_still() {
     });
 }
 
+/// Each keeps its records in a home of its own.
+#[test]
+fn of_two_runs_with_different_homes_the_one_that_stays_is_protected_still() {
+    each!(|env| {
+        env.folder("../other");
+        env.folder(".idea");
+        for first_ends_first in [true, false] {
+            let first = held(env, "go1", "true");
+            let second_pipe = env.project().join("go2");
+            if !second_pipe.exists() {
+                env.program("mkfifo", [&second_pipe]).run().ok();
+            }
+            let script = "echo ready; read go < go2";
+            let mut second = inside(env, &["--write", "."], script)
+                .env("HOME", env.home().join("other"))
+                .spawn();
+            second.wait_for_stdout("ready");
+            let during = names(env.project());
+            assert!(during.contains(&".envrc".to_owned()));
+            let mut runs = [("go1", first), ("go2", second)];
+            if !first_ends_first {
+                runs.reverse();
+            }
+            for (pipe, run) in runs {
+                assert_eq!(names(env.project()), during);
+                go(env, pipe);
+                run.wait().ok();
+            }
+            // The user's own empty folder is nobody's placeholder.
+            assert_eq!(names(env.project()), [".idea"]);
+        }
+    });
+}
+
 #[test]
 fn existing_names_are_read_and_not_written() {
     each!(|env| {
@@ -574,6 +608,74 @@ fn tricks_on_a_repository_run_nothing_outside() {
     });
 }
 
+/// What a write folder `sub` holds that git runs from elsewhere is replaced by
+/// what shows itself, by any way there is.
+fn trick_in_sub(env: &TestEnv) -> String {
+    let ran = env.home().join("ran").display().to_string();
+    format!(
+        "hook() {{ printf '#!/bin/sh\\n: > {ran}\\n' > $1 && chmod +x $1; }}; \
+         config() {{ printf '[core]\\n\\tfsmonitor = : > {ran}; false\\n' > $1; }}; \
+         all() {{ for name in pre-commit post-commit post-checkout; do hook hooks/$name; done; \
+         hook check; config cfg/shared; mkdir later && config later/cfg; }}; \
+         all; mv hooks h; mv cfg c; mv check x; mkdir hooks cfg; all; true"
+    )
+}
+
+/// The trick fails inside, with these flags, and is one that works outside.
+#[track_caller]
+fn nothing_of_the_trick_runs(env: &TestEnv) {
+    let trick = trick_in_sub(env);
+    at(env, "sub", &[], &trick).ok();
+    nothing_runs_outside(env, ".");
+    nothing_runs_outside(env, "sub");
+    at(env, "sub", &[], "touch other && rm other").ok();
+
+    env.sh(&trick).cwd("sub").run().ok();
+    env.sh("git status; git commit -qm x --allow-empty").run();
+    assert!(env.home().join("ran").exists(), "the trick is a real one");
+    fs::remove_file(env.home().join("ran")).unwrap();
+}
+
+/// The write folder is below the top of the repository that governs it.
+#[test]
+fn what_the_repository_around_runs_is_kept() {
+    for setting in [
+        "git config core.hooksPath sub/hooks",
+        "git config include.path ../sub/cfg/shared",
+        "git config include.path ../sub/later/cfg",
+        "ln -s ../../sub/check .git/hooks/pre-commit",
+        "rm -r .git/hooks && ln -s ../sub/hooks .git/hooks",
+    ] {
+        each!(|env| {
+            repository(env, ".");
+            env.write_program("sub/hooks/pre-commit", "#!/bin/sh\n");
+            env.write_program("sub/check", "#!/bin/sh\n");
+            env.write("sub/cfg/shared", "[alias]\n\tst = status\n");
+            env.sh(setting).run().ok();
+            nothing_of_the_trick_runs(env);
+        });
+    }
+}
+
+#[test]
+fn what_the_users_git_configuration_names_is_kept() {
+    for file in [".gitconfig", ".config/git/config"] {
+        for setting in ["[core]\n\thooksPath = @/hooks\n", "[include]\n\tpath = @/cfg/shared\n"] {
+            each!(|env| {
+                repository(env, ".");
+                env.write_program("sub/hooks/pre-commit", "#!/bin/sh\n");
+                env.write("sub/cfg/shared", "[alias]\n\tst = status\n");
+                env.write("sub/check", "");
+                let sub = env.project().join("sub").display().to_string();
+                let user = "[user]\n\tname = Test Person\n\temail = t@example.org\n";
+                fs::remove_file(env.home().join(".gitconfig")).unwrap();
+                env.write(env.home().join(file), format!("{user}{}", setting.replace("@", &sub)));
+                nothing_of_the_trick_runs(env);
+            });
+        }
+    }
+}
+
 // --- opening them ---------------------------------------------------------------------------
 
 #[test]
@@ -700,5 +802,43 @@ fn a_name_that_is_deleted_outside_cant_be_made_inside() {
         fs::rename(env.project().join("link"), env.project().join(".envrc")).unwrap();
         running.wait().ok().prints(ALL_REFUSED);
         assert_eq!(fs::read_link(env.project().join(".envrc")).unwrap(), Path::new("target"));
+    });
+}
+
+/// Waits for a line, then until every placeholder is covered, by the kernel's
+/// notice of changed mounts; then tries to make them.
+const AWAIT_ALL: &str = r#"
+import os, select, sys
+names = '.envrc .vscode .idea .husky .claude .cursor .zed .devcontainer .githooks'.split()
+mounts = open('/proc/self/mountinfo')
+watch = select.poll()
+watch.register(mounts, select.POLLPRI)
+print('ready', flush=True)
+open('go').readline()
+while True:
+    mounts.seek(0)
+    text = mounts.read()
+    if all(f' {os.getcwd()}/{name} ' in text for name in names): break
+    watch.poll(20000) or sys.exit('never covered again')
+for name in names:
+    for change in [lambda: open(name, 'w'), lambda: os.rmdir(name), lambda: open(name + '/x', 'w')]:
+        try: print(name, 'CHANGED', change())
+        except OSError: pass
+"#;
+
+/// It takes empty folders away.
+#[test]
+fn git_clean_outside_opens_nothing() {
+    each!(|env| {
+        repository(env, ".");
+        env.write(".git/info/exclude", "go\nawait.py\n");
+        env.write("await.py", AWAIT_ALL);
+        env.program("mkfifo", ["go"]).run().ok();
+        let mut running = inside(env, &["--write", "."], "/usr/bin/python3 await.py").spawn();
+        running.wait_for_stdout("ready");
+        env.git(["clean", "-fdq"]);
+        go(env, "go");
+        running.wait().ok().prints("ready\n");
+        assert_eq!(names(env.project()), [".git", "await.py", "file"]);
     });
 }

@@ -14,7 +14,7 @@
 //! # let (state, path) = (std::path::Path::new("/s"), std::path::Path::new("/f"));
 //! # let folder = std::fs::File::open(path)?;
 //! let gate = Gate::enter(state)?;
-//! let protection = protect(path)?;
+//! let protection = protect(path, &["/etc/gitconfig".into()], &[])?;
 //! let fd = folder.as_fd();
 //! let placeholders = gate.place(&[Folder { fd, path, protection: &protection }])?;
 //! let masks = protection.with_placeholders(path);
@@ -31,4 +31,4 @@ mod placeholder;
 mod protect;
 
 pub use placeholder::{Folder, Gate, Placeholders, sweep};
-pub use protect::{Cover, Mask, Protection, protect};
+pub use protect::{Cover, Mask, Protection, protect, reads_of};

@@ -17,8 +17,17 @@
 //!
 //! The files are opened, locked and deleted behind the gate only, so that none
 //! is deleted while another run is about to lock it.
+//!
+//! All of that is one user's and one home's. Runs of others know each other by
+//! a shared lock on the folder itself, of which each removal needs an exclusive
+//! one; and by the sticky bit of a placeholder, by which it is told from an
+//! empty folder of the user's. Whoever finds one records it too, and so the
+//! last run takes all away. A program in the sandbox can lock its folder as
+//! well, so nothing ever waits for that lock: what it keeps from being removed
+//! stays recorded for the next sweep.
 
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,12 +36,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use rustix::process::Pid;
 
-use super::Protection;
+use super::{Cover, Mask, Protection};
+use crate::paths::Identity;
 
 /// A write folder whose placeholders are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +65,7 @@ pub struct Folder<'a> {
 #[derive(Debug)]
 pub struct Gate {
     state: OwnedFd,
-    _lock: OwnedFd,
+    _lock: File,
 }
 
 /// The placeholders of one run. They stay until [`remove`](Self::remove) or
@@ -72,6 +84,9 @@ pub struct Placeholders {
 #[derive(Debug)]
 struct Held {
     folder: OwnedFd,
+    /// To read, to lock it against runs with other records. `None` where the
+    /// caller may not read the folder.
+    lock: Option<OwnedFd>,
     key: String,
     depth: usize,
     /// Its lock is shared until the end. Closed on exec.
@@ -87,6 +102,16 @@ struct Record {
 
 const GATE: &str = "gate";
 
+/// How long one other run may hold the gate: each does for a moment only.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A placeholder's mode. The sticky bit tells it from a folder of the user's:
+/// it is set by mkdir(2) at once, and means nothing in a folder of one's own.
+const MODE: u32 = 0o1755;
+
+/// Placeholders may stand in placeholders, no deeper than this.
+const MAX_NESTED: usize = 8;
+
 /// More than the names of one folder ever take, in bytes.
 const MAX_RECORD: usize = 1 << 20;
 
@@ -95,14 +120,16 @@ impl Gate {
     /// else, and removes what crashed runs left.
     ///
     /// # Errors
-    /// `state` can't be opened or written.
+    /// `state` can't be opened or written; `TimedOut` when one other process
+    /// holds the gate for 10 s.
     pub fn enter(state: &Path) -> io::Result<Gate> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Gate::enter_at(rustix::fs::open(state, flags, Mode::empty())?)
+        Gate::enter_within(state, PATIENCE)
     }
 
-    fn enter_at(state: OwnedFd) -> io::Result<Gate> {
-        let gate = Gate { _lock: lock_gate(&state)?, state };
+    fn enter_within(state: &Path, patience: Duration) -> io::Result<Gate> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let state = rustix::fs::open(state, flags, Mode::empty())?;
+        let gate = Gate { _lock: lock_gate(&state, patience)?, state };
         gate.sweep()?;
         Ok(gate)
     }
@@ -136,13 +163,19 @@ impl Gate {
         let mut parents: Vec<_> = parents(folders)?.into_iter().collect();
         parents.sort_by_key(|(_, parent)| Reverse(depth(&parent.path)));
         for (key, parent) in parents {
-            let Some(record) = self.open_record(&key, !parent.names.is_empty())? else {
+            // Before a look at what is there: from now on nobody removes it.
+            let lock = lock_shared(&parent.fd)?;
+            into.appeared.extend(parent.changed()?);
+            let found = parent.placeholders()?;
+            let wanted = !parent.names.missing.is_empty() || !found.is_empty();
+            let Some(record) = self.open_record(&key, wanted)? else {
                 continue;
             };
             let depth = depth(&parent.path);
-            into.held.push(Held { folder: parent.fd, key, depth, record });
+            into.held.push(Held { folder: parent.fd, lock, key, depth, record });
             let held = into.held.last().expect("pushed just now");
-            into.appeared.extend(held.make(parent.path, parent.names)?);
+            held.note(&parent.path, found)?;
+            into.appeared.extend(held.make(parent.path, parent.names.missing)?);
         }
         Ok(())
     }
@@ -189,7 +222,11 @@ impl Gate {
                 return Ok(());
             };
             // The path may lead elsewhere by now, even by a hostile hand.
-            if key_of(&folder)? != key || record.remove_from(&folder).is_err() {
+            if key_of(&folder)? != key {
+                return Ok(());
+            }
+            let lock = open_to_lock(&folder)?;
+            if !lock_exclusive(lock.as_ref())? || record.remove_from(&folder).is_err() {
                 return Ok(());
             }
         }
@@ -217,30 +254,53 @@ pub fn sweep(state: &Path) -> io::Result<()> {
 }
 
 impl Placeholders {
-    /// The names, by absolute path, that weren't made because something was
-    /// made there since [`protect`](super::protect) looked. Nothing covers
-    /// them: the caller looks again, or doesn't start.
+    /// What changed since [`protect`](super::protect) looked, by absolute path:
+    /// names that weren't made because something was made there, and covered
+    /// ones that went or were replaced. Nothing protects them: the caller looks
+    /// again, or doesn't start.
     #[must_use]
     pub fn appeared(&self) -> &[PathBuf] {
         &self.appeared
     }
 
+    /// The placeholders' names, by absolute path, at which something else than
+    /// an empty placeholder stands now: what was made while the program ran, by
+    /// whomever. What can't be looked at isn't among them.
+    #[must_use]
+    pub fn occupied(&self) -> Vec<PathBuf> {
+        let mut occupied = Vec::new();
+        for held in &self.held {
+            let Ok(record) = Record::read(&held.record) else { continue };
+            let names = record.names.iter().filter(|name| {
+                let there = rustix::fs::statat(&held.folder, *name, AtFlags::SYMLINK_NOFOLLOW);
+                there.is_ok() && !is_empty_placeholder(&held.folder, *name, MAX_NESTED)
+            });
+            occupied.extend(names.map(|name| record.path.join(name)));
+        }
+        occupied.sort();
+        occupied
+    }
+
     /// Makes one more while the run lasts, for a protected name that vanished:
     /// `name` below `folder`, whose absolute, real path is `path`. What exists
-    /// there by now stays as it is. Waits for the gate.
+    /// there by now stays as it is. Waits for the gate, as [`Gate::enter`] does.
     ///
     /// # Errors
     /// The name can't be made, or a folder on the way isn't a real one.
     pub fn put_back(&mut self, folder: BorrowedFd<'_>, path: &Path, name: &Path) -> io::Result<()> {
-        let gate = Gate { _lock: lock_gate(&self.state)?, state: self.state.try_clone()? };
+        let lock = lock_gate(&self.state, PATIENCE)?;
+        let gate = Gate { _lock: lock, state: self.state.try_clone()? };
         let protection = Protection { missing: vec![name.to_owned()], ..Protection::default() };
         for (key, parent) in parents(&[Folder { fd: folder, path, protection: &protection }])? {
             if let Some(held) = self.held.iter().find(|held| held.key == key) {
-                held.make(parent.path, parent.names)?;
+                // A program may have kept the lock from this run until now.
+                held.lock_shared()?;
+                held.make(parent.path, parent.names.missing)?;
             } else if let Some(record) = gate.open_record(&key, true)? {
                 let depth = depth(&parent.path);
-                let held = Held { folder: parent.fd, key, depth, record };
-                let made = held.make(parent.path, parent.names);
+                let lock = lock_shared(&parent.fd)?;
+                let held = Held { folder: parent.fd, lock, key, depth, record };
+                let made = held.make(parent.path, parent.names.missing);
                 let place = self.held.partition_point(|other| other.depth >= depth);
                 self.held.insert(place, held);
                 made?;
@@ -264,7 +324,7 @@ impl Placeholders {
         if held.is_empty() || rustix::process::getpid() != self.owner {
             return Ok(());
         }
-        let _gate = lock_gate(&self.state)?;
+        let _gate = lock_gate(&self.state, PATIENCE)?;
         let mut result = Ok(());
         for held in held {
             result = result.and(held.release(&self.state));
@@ -280,6 +340,25 @@ impl Drop for Placeholders {
 }
 
 impl Held {
+    fn lock_shared(&self) -> io::Result<()> {
+        match &self.lock {
+            Some(lock) => try_flock(lock, FlockOperation::NonBlockingLockShared).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down placeholders that are there already, some of them by runs
+    /// with records of their own.
+    fn note(&self, path: &Path, found: BTreeSet<OsString>) -> io::Result<()> {
+        let mut record = Record::read(&self.record)?;
+        if found.is_subset(&record.names) {
+            return Ok(());
+        }
+        record.path = path.to_owned();
+        record.names.extend(found);
+        record.write(&self.record)
+    }
+
     /// Writes the names down, then makes them; gives those that exist already.
     fn make(&self, path: PathBuf, names: BTreeSet<OsString>) -> io::Result<Vec<PathBuf>> {
         if names.is_empty() {
@@ -292,7 +371,7 @@ impl Held {
         record.write(&self.record)?;
         let mut appeared = Vec::new();
         for name in names {
-            let mode = Mode::from_raw_mode(0o755);
+            let mode = Mode::from_raw_mode(MODE);
             match rustix::fs::mkdirat(&self.folder, &name, mode) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
@@ -317,7 +396,14 @@ impl Held {
             Err(Errno::WOULDBLOCK) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        Record::read(&self.record)?.remove_from(&self.folder)?;
+        let record = Record::read(&self.record)?;
+        if !record.names.is_empty() {
+            // Runs with other records need them still, and remove them.
+            if !lock_exclusive(self.lock.as_ref())? {
+                return Ok(());
+            }
+            record.remove_from(&self.folder)?;
+        }
         Ok(rustix::fs::unlinkat(state, &self.key, AtFlags::empty())?)
     }
 }
@@ -363,7 +449,8 @@ impl Record {
     fn remove_from(&self, folder: &OwnedFd) -> io::Result<()> {
         for name in &self.names {
             match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(Errno::NOTEMPTY | Errno::EXIST) => give_to_user(folder, name),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -375,48 +462,91 @@ impl Record {
 struct Parent {
     fd: OwnedFd,
     path: PathBuf,
-    names: BTreeSet<OsString>,
+    names: Names,
+}
+
+/// Names in one folder.
+#[derive(Default)]
+struct Names {
+    missing: BTreeSet<OsString>,
+    /// Those that exist, but for links.
+    covered: BTreeMap<OsString, Option<Identity>>,
+}
+
+impl Parent {
+    /// What isn't any more what was looked at, by absolute path.
+    fn changed(&self) -> io::Result<Vec<PathBuf>> {
+        let mut changed = Vec::new();
+        for (name, identity) in &self.names.covered {
+            let stat = match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => Some(Identity::from(&stat)),
+                Err(Errno::NOENT) => None,
+                Err(error) => return Err(error.into()),
+            };
+            if identity.is_some() && stat != *identity {
+                changed.push(self.path.join(name));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The placeholders among what is covered.
+    fn placeholders(&self) -> io::Result<BTreeSet<OsString>> {
+        let mut found = BTreeSet::new();
+        for name in self.names.covered.keys() {
+            match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if is_marked(stat.st_mode) => drop(found.insert(name.clone())),
+                Ok(_) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// The folders that hold the missing names, and those that hold covered ones:
 /// what is covered there may be another run's placeholder.
 fn parents(folders: &[Folder<'_>]) -> io::Result<BTreeMap<String, Parent>> {
-    let mut parents = BTreeMap::new();
+    let mut parents: BTreeMap<String, Parent> = BTreeMap::new();
     for folder in folders {
-        for name in &folder.protection.missing {
-            let (above, name) = split(name)?;
-            add(&mut parents, folder, above, Some(name))?;
-        }
-        let covered = folder
-            .protection
-            .masks
-            .iter()
-            .filter_map(|mask| mask.path.strip_prefix(folder.path).ok().and_then(Path::parent));
-        let covered: BTreeSet<&Path> = covered.collect();
-        for above in covered {
-            add(&mut parents, folder, above, None)?;
+        for (above, names) in names_by_folder(folder)? {
+            let fd = open_below(folder.fd, above)?;
+            let path = folder.path.join(above);
+            match parents.entry(key_of(&fd)?) {
+                Entry::Vacant(entry) => drop(entry.insert(Parent { fd, path, names })),
+                Entry::Occupied(mut entry) => {
+                    let into = &mut entry.get_mut().names;
+                    into.missing.extend(names.missing);
+                    into.covered.extend(names.covered);
+                }
+            }
         }
     }
     Ok(parents)
 }
 
-fn add(
-    parents: &mut BTreeMap<String, Parent>,
-    folder: &Folder<'_>,
-    above: &Path,
-    name: Option<&OsStr>,
-) -> io::Result<()> {
-    let from = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+fn names_by_folder<'a>(folder: &Folder<'a>) -> io::Result<BTreeMap<&'a Path, Names>> {
+    let mut by_folder: BTreeMap<&Path, Names> = BTreeMap::new();
+    for path in &folder.protection.missing {
+        let (above, name) = split(path)?;
+        by_folder.entry(above).or_default().missing.insert(name.to_owned());
+    }
+    for Mask { path, cover, identity } in &folder.protection.masks {
+        let Ok(path) = path.strip_prefix(folder.path) else { continue };
+        let (above, name) = split(path)?;
+        let names = by_folder.entry(above).or_default();
+        if !matches!(cover, Cover::Link { .. }) {
+            names.covered.insert(name.to_owned(), *identity);
+        }
+    }
+    Ok(by_folder)
+}
+
+fn open_below(folder: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let fd = rustix::fs::openat2(folder.fd, from, flags, Mode::empty(), how)?;
-    let parent = parents.entry(key_of(&fd)?).or_insert_with(|| Parent {
-        fd,
-        path: folder.path.join(above),
-        names: BTreeSet::new(),
-    });
-    parent.names.extend(name.map(OsStr::to_owned));
-    Ok(())
+    Ok(rustix::fs::openat2(folder, path, flags, Mode::empty(), how)?)
 }
 
 /// The folder and the single name of a path below a write folder.
@@ -428,12 +558,108 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     }
 }
 
-/// Waits for the gate; dropping the descriptor opens it again.
-fn lock_gate(state: &OwnedFd) -> io::Result<OwnedFd> {
+/// Waits for the gate; dropping the file opens it again.
+///
+/// The file counts who held it, so that many runs at once, each of them quick,
+/// aren't taken for one that hangs.
+fn lock_gate(state: &OwnedFd, patience: Duration) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(state, GATE, flags, Mode::RUSR | Mode::WUSR)?;
-    rustix::io::retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::LockExclusive))?;
-    Ok(fd)
+    let gate = File::from(fd);
+    let (mut seen, mut since) = (times_held(&gate)?, Instant::now());
+    while !try_flock(&gate, FlockOperation::NonBlockingLockExclusive)? {
+        // flock(2) itself waits without a limit.
+        std::thread::sleep(Duration::from_millis(10));
+        let now = times_held(&gate)?;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() >= patience {
+            let what = format!(
+                "another lnk has held them locked for {} s: end that one, or try again",
+                patience.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+        }
+    }
+    gate.write_all_at(&times_held(&gate)?.wrapping_add(1).to_ne_bytes(), 0)?;
+    Ok(gate)
+}
+
+fn times_held(gate: &File) -> io::Result<u64> {
+    let mut count = [0; 8];
+    // Shorter only where nobody has held it yet.
+    gate.read_at(&mut count, 0)?;
+    Ok(u64::from_ne_bytes(count))
+}
+
+/// Locks a folder that holds placeholders, against their removal by runs with
+/// other records. Where a program keeps it locked, this goes on without: the
+/// guard makes again what another run removes.
+fn lock_shared(folder: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let lock = open_to_lock(folder)?;
+    if let Some(lock) = &lock {
+        try_flock(lock, FlockOperation::NonBlockingLockShared)?;
+    }
+    Ok(lock)
+}
+
+/// Whether placeholders may be removed from a folder. Failing, it takes one's
+/// own lock as well, so that of two runs that end together the second succeeds.
+fn lock_exclusive(lock: Option<&OwnedFd>) -> io::Result<bool> {
+    lock.map_or(Ok(true), |lock| try_flock(lock, FlockOperation::NonBlockingLockExclusive))
+}
+
+/// `None` for a folder that the caller may not read.
+fn open_to_lock(folder: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::openat(folder, ".", flags, Mode::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::ACCESS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn try_flock(fd: impl AsFd + Copy, operation: FlockOperation) -> io::Result<bool> {
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(fd, operation)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_marked(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Directory
+        && Mode::from_raw_mode(mode).contains(Mode::SVTX)
+}
+
+/// Whether there is a placeholder that holds nothing, but for other such ones.
+fn is_empty_placeholder(folder: impl AsFd, name: impl Arg, nested: usize) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let look = || {
+        let fd = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+        let mut is_one = is_marked(rustix::fs::fstat(&fd)?.st_mode);
+        for entry in rustix::fs::Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            is_one &= [c".", c".."].contains(&name)
+                || (nested > 0 && is_empty_placeholder(&fd, name, nested - 1));
+            if !is_one {
+                break;
+            }
+        }
+        Ok::<_, Errno>(is_one)
+    };
+    look().unwrap_or(false)
+}
+
+/// A placeholder that the user has put something in is theirs from now on.
+fn give_to_user(folder: &OwnedFd, name: &OsStr) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(fd) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return };
+    if let Ok(stat) = rustix::fs::fstat(&fd) {
+        // Where it isn't the caller's to change, the bit does no harm either.
+        let _ = rustix::fs::fchmod(&fd, Mode::from_raw_mode(stat.st_mode) - Mode::SVTX);
+    }
 }
 
 /// A placeholder may come to hold another: a missing submodule's folder is one,
@@ -458,6 +684,7 @@ mod tests {
     use super::*;
     use crate::dotfiles::protect;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     struct Place {
         _root: tempfile::TempDir,
@@ -476,8 +703,19 @@ mod tests {
 
     impl Place {
         fn start(&self) -> Placeholders {
-            let gate = Gate::enter(&self.state).unwrap();
-            let protection = protect(&self.folder).unwrap();
+            self.start_from(&self.state)
+        }
+
+        /// A home of its own, or another user.
+        fn other_state(&self) -> PathBuf {
+            let other = self.state.with_file_name("other");
+            fs::create_dir(&other).unwrap();
+            other
+        }
+
+        fn start_from(&self, state: &Path) -> Placeholders {
+            let gate = Gate::enter(state).unwrap();
+            let protection = protect(&self.folder, &[], &[]).unwrap();
             let fd = File::open(&self.folder).unwrap();
             let folder = Folder { fd: fd.as_fd(), path: &self.folder, protection: &protection };
             let placeholders = gate.place(&[folder]).unwrap();
@@ -590,7 +828,7 @@ mod tests {
     fn what_appears_between_look_and_make_is_told_and_kept() {
         let place = place();
         let gate = Gate::enter(&place.state).unwrap();
-        let protection = protect(&place.folder).unwrap();
+        let protection = protect(&place.folder, &[], &[]).unwrap();
         fs::create_dir(place.folder.join(".idea")).unwrap();
         let fd = File::open(&place.folder).unwrap();
         let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
@@ -621,6 +859,7 @@ mod tests {
             let mask = crate::dotfiles::Mask {
                 path: inner.join("d\n.git"),
                 cover: crate::dotfiles::Cover::ReadOnly,
+                identity: None,
             };
             let protection = Protection { masks: vec![mask], ..Protection::default() };
             let fd = File::open(&inner).unwrap();
@@ -632,6 +871,114 @@ mod tests {
         crash(inner_run);
         sweep(&place.state).unwrap();
         assert!(!inner.join("d\n.git").exists());
+    }
+
+    #[test]
+    fn runs_with_other_records_keep_each_others_and_the_last_removes() {
+        let place = place();
+        let other = place.other_state();
+        fs::create_dir(place.folder.join(".idea")).unwrap();
+        for first_ends_first in [true, false] {
+            let (first, second) = (place.start(), place.start_from(&other));
+            let during = place.names();
+            assert!(during.contains(".envrc"));
+            let (ends, stays) = if first_ends_first { (first, second) } else { (second, first) };
+            ends.remove().unwrap();
+            assert_eq!(place.names(), during);
+            stays.remove().unwrap();
+            // The user's own empty folder is none of either's.
+            assert_eq!(place.names(), [".idea"].map(String::from).into());
+        }
+        sweep(&place.state).unwrap();
+        sweep(&other).unwrap();
+        assert_eq!((place.records(), listing(&other).len()), (0, 1));
+    }
+
+    #[test]
+    fn a_crash_of_another_record_is_cleaned_by_whoever_comes() {
+        let place = place();
+        let other = place.other_state();
+        crash(place.start());
+        let run = place.start_from(&other);
+        sweep(&place.state).unwrap();
+        assert!(place.names().contains(".envrc"));
+        run.remove().unwrap();
+        assert_eq!(place.names(), BTreeSet::new());
+    }
+
+    /// As a program in the sandbox may.
+    #[test]
+    fn a_lock_on_the_folder_delays_removal_to_the_next_sweep() {
+        let place = place();
+        let lock = |operation| {
+            let fd = OwnedFd::from(File::open(&place.folder).unwrap());
+            assert!(try_flock(&fd, operation).unwrap());
+            fd
+        };
+        for (before, operation) in [
+            (false, FlockOperation::NonBlockingLockShared),
+            (true, FlockOperation::NonBlockingLockShared),
+            (true, FlockOperation::NonBlockingLockExclusive),
+        ] {
+            let early = before.then(|| lock(operation));
+            let run = place.start();
+            let held = early.unwrap_or_else(|| lock(operation));
+            run.remove().unwrap();
+            assert!(place.names().contains(".envrc"));
+            sweep(&place.state).unwrap();
+            assert!(place.names().contains(".envrc"));
+            drop(held);
+            sweep(&place.state).unwrap();
+            assert_eq!(place.names(), BTreeSet::new());
+            assert_eq!(place.records(), 0);
+        }
+    }
+
+    #[test]
+    fn the_gate_is_not_waited_for_for_ever() {
+        let place = place();
+        let _held = Gate::enter(&place.state).unwrap();
+        let error = Gate::enter_within(&place.state, Duration::from_millis(30)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().starts_with("another lnk has held them locked for"), "{error}");
+    }
+
+    #[test]
+    fn what_stands_at_a_placeholders_name_is_told() {
+        let place = place();
+        let run = place.start();
+        let second = place.start();
+        assert_eq!(run.occupied(), [] as [PathBuf; 0]);
+        fs::write(place.folder.join(".vscode/settings.json"), "{}").unwrap();
+        fs::remove_dir(place.folder.join(".envrc")).unwrap();
+        fs::write(place.folder.join(".envrc"), "use flake").unwrap();
+        fs::remove_dir(place.folder.join(".idea")).unwrap();
+        fs::create_dir(place.folder.join(".idea")).unwrap();
+        fs::remove_dir(place.folder.join(".zed")).unwrap();
+        let expected = [".envrc", ".idea", ".vscode"].map(|name| place.folder.join(name));
+        assert_eq!(run.occupied(), expected);
+        assert_eq!(second.occupied(), expected);
+        // What the user made of one has nothing of a placeholder any more.
+        second.remove().unwrap();
+        run.remove().unwrap();
+        let mode = fs::metadata(place.folder.join(".vscode")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755);
+    }
+
+    #[test]
+    fn what_is_replaced_between_look_and_place_is_told() {
+        let place = place();
+        fs::write(place.folder.join(".envrc"), "").unwrap();
+        fs::create_dir(place.folder.join(".idea")).unwrap();
+        let gate = Gate::enter(&place.state).unwrap();
+        let protection = protect(&place.folder, &[], &[]).unwrap();
+        fs::write(place.folder.join("new"), "").unwrap();
+        fs::rename(place.folder.join("new"), place.folder.join(".envrc")).unwrap();
+        fs::remove_dir(place.folder.join(".idea")).unwrap();
+        let fd = File::open(&place.folder).unwrap();
+        let folder = Folder { fd: fd.as_fd(), path: &place.folder, protection: &protection };
+        let run = gate.place(&[folder]).unwrap();
+        assert_eq!(run.appeared(), [".envrc", ".idea"].map(|name| place.folder.join(name)));
     }
 
     #[test]
@@ -725,6 +1072,7 @@ mod tests {
         for _ in 0..2 {
             let (first, second, third) = (place.start(), place.start(), place.start());
             assert!(place.folder.join("sub/mod/.git").is_dir());
+            assert_eq!(first.occupied(), [] as [PathBuf; 0]);
             second.remove().unwrap();
             assert!(place.folder.join("sub/mod/.git").is_dir());
             first.remove().unwrap();

@@ -1,5 +1,9 @@
 //! Finds what must be covered in a write folder.
 //!
+//! Git runs what the folder's own repository says, and as well what the ones
+//! around it say and the user's configuration: they are all followed, and what
+//! of it leads into the folder is covered.
+//!
 //! The folder may be hostile: everything in it is opened from the folder's
 //! descriptor, component by component and never through a link that the kernel
 //! resolves; reads are bounded; nothing but plain files is opened for reading;
@@ -15,6 +19,8 @@ use std::path::{Component, Path, PathBuf};
 use lnk_spec::git::{config, gitfile, index};
 use lnk_spec::protected::{self, IfMissing};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+
+use crate::paths::Identity;
 
 /// How one path is covered inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +46,9 @@ pub struct Mask {
     pub path: PathBuf,
     /// What is mounted there.
     pub cover: Cover,
+    /// What was looked at under this path, to compare with what is mounted.
+    /// `None` for a link and for a placeholder.
+    pub identity: Option<Identity>,
 }
 
 /// What keeps a write folder's protected names as they are.
@@ -54,11 +63,9 @@ pub struct Protection {
     pub missing: Vec<PathBuf>,
     /// Folders outside that git needs to read here: the repository of a linked
     /// work tree or a submodule. Only those that name this folder as theirs.
-    /// The caller still refuses what may never be opened.
-    pub reads: Vec<PathBuf>,
-    /// What git runs or reads from outside the folder, by real path. It needs a
-    /// read-only mount as well where another write folder holds it.
-    pub outside: Vec<PathBuf>,
+    /// The caller still refuses what may never be opened, and mounts only what
+    /// is still the same.
+    pub reads: Vec<(PathBuf, Identity)>,
     /// Protected files that have more than one hard link: another name of the
     /// same file may still be writable.
     pub hard_linked: Vec<PathBuf>,
@@ -69,10 +76,11 @@ impl Protection {
     /// masks and each placeholder, read-only, parents first.
     #[must_use]
     pub fn with_placeholders(&self, folder: &Path) -> Vec<Mask> {
-        let placeholders = self
-            .missing
-            .iter()
-            .map(|name| Mask { path: folder.join(name), cover: Cover::ReadOnly });
+        let placeholders = self.missing.iter().map(|name| Mask {
+            path: folder.join(name),
+            cover: Cover::ReadOnly,
+            identity: None,
+        });
         let mut masks: Vec<_> = self.masks.iter().cloned().chain(placeholders).collect();
         masks.sort_by(|a, b| a.path.cmp(&b.path));
         masks
@@ -82,17 +90,48 @@ impl Protection {
 /// Says how to protect `folder`, the absolute, real path of a folder that will
 /// be writable inside.
 ///
+/// `config_files` are git's configuration files of the user and the system, by
+/// absolute path; those that don't exist are passed over. `others` are the
+/// run's other folders, by real path: what their repositories run may lie in
+/// this one. Those inside `folder` don't count, they are protected themselves.
+///
 /// # Errors
 /// A folder that can't be looked at whole: an unreadable part, a git file that
 /// is broken or too large (a configuration over 1 MiB, an index over 64 MiB or
 /// with more than 1,024 submodules), a protected name that is neither file,
-/// folder nor link. The message names the path, escaped, and the run must not
-/// start.
-pub fn protect(folder: &Path) -> io::Result<Protection> {
-    let mut survey = Survey::open(folder)?;
-    survey.names()?;
+/// folder nor link, the folder itself being where git runs something from. The
+/// message names the path, escaped, and the run must not start. Outside the
+/// folder, what the caller can't read is passed over: git can't either.
+pub fn protect(
+    folder: &Path,
+    config_files: &[PathBuf],
+    others: &[&Path],
+) -> io::Result<Protection> {
+    let mut survey = Survey::open(folder, config_files)?;
+    survey.names(folder)?;
+    survey.user_configuration(folder)?;
     survey.repository(folder)?;
+    let others = others.iter().filter(|other| !other.starts_with(folder));
+    for around in folder.ancestors().skip(1).chain(others.flat_map(|other| other.ancestors())) {
+        survey.surrounding(around)?;
+    }
     Ok(survey.finish())
+}
+
+/// The [`Protection::reads`] of a folder whose dot files are opened, which
+/// needs nothing else of [`protect`].
+///
+/// # Errors
+/// As for [`protect`], of the folder's `.git` and the repository it names.
+pub fn reads_of(folder: &Path) -> io::Result<Vec<(PathBuf, Identity)>> {
+    let mut survey = Survey::open(folder, &[])?;
+    if let Some(git_folder) = survey.git_folder_of(folder)?
+        && !survey.is_inside(&git_folder)
+        && survey.is_git_folder(&git_folder, folder)?
+    {
+        survey.offer_to_read(folder, &git_folder)?;
+    }
+    Ok(survey.reads.into_iter().collect())
 }
 
 /// The most links followed in one path, as in the kernel.
@@ -115,7 +154,7 @@ const MAX_POINTER: usize = gitfile::MAX_LEN;
 /// link. All paths are absolute and real.
 struct Walk {
     /// The real folders on the way.
-    folders: Vec<PathBuf>,
+    folders: Vec<(PathBuf, Stat)>,
     /// The links on the way.
     links: Vec<PathBuf>,
     end: End,
@@ -132,18 +171,20 @@ enum End {
 struct Survey<'a> {
     folder: &'a Path,
     fd: OwnedFd,
-    covers: BTreeMap<PathBuf, Cover>,
+    config_files: &'a [PathBuf],
+    covers: BTreeMap<PathBuf, (Cover, Option<Identity>)>,
     missing: BTreeSet<PathBuf>,
-    reads: BTreeSet<PathBuf>,
-    outside: BTreeSet<PathBuf>,
+    reads: BTreeMap<PathBuf, Identity>,
     hard_linked: BTreeSet<PathBuf>,
-    git_folders: BTreeSet<PathBuf>,
+    /// Where repositories were looked for.
+    tops: BTreeSet<PathBuf>,
+    /// Git folders, each with the top whose repository it is.
+    git_folders: BTreeSet<(PathBuf, PathBuf)>,
     configs: BTreeSet<(PathBuf, PathBuf)>,
-    repositories: usize,
 }
 
 impl<'a> Survey<'a> {
-    fn open(folder: &'a Path) -> io::Result<Self> {
+    fn open(folder: &'a Path, config_files: &'a [PathBuf]) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let fd = rustix::fs::openat2(CWD, folder, flags, Mode::empty(), how)
@@ -151,24 +192,33 @@ impl<'a> Survey<'a> {
         Ok(Survey {
             folder,
             fd,
+            config_files,
             covers: BTreeMap::new(),
             missing: BTreeSet::new(),
-            reads: BTreeSet::new(),
-            outside: BTreeSet::new(),
+            reads: BTreeMap::new(),
             hard_linked: BTreeSet::new(),
+            tops: BTreeSet::new(),
             git_folders: BTreeSet::new(),
             configs: BTreeSet::new(),
-            repositories: 0,
         })
     }
 
     // --- names ---------------------------------------------------------------
 
-    fn names(&mut self) -> io::Result<()> {
+    /// The protected names of the folder `top`, of which nothing is recorded
+    /// but what is inside.
+    fn names(&mut self, top: &Path) -> io::Result<()> {
         for name in protected::NAMES {
-            let there = self.lstat(&self.folder.join(name.name))?.is_some();
+            let path = Path::new(name.name);
+            let there = self.lstat(&top.join(path))?.is_some();
+            // One that was itself given to be written stays so.
+            let given =
+                || Ok::<_, io::Error>(self.found(top, path)?.is_some_and(|it| it.0 == self.folder));
+            if top != self.folder && (!there || given()?) {
+                continue;
+            }
             if there || name.if_missing == IfMissing::Placeholder {
-                let found = self.cover(self.folder, Path::new(name.name))?;
+                let found = self.cover(top, path)?;
                 self.cover_links_in(found)?;
             }
         }
@@ -189,17 +239,34 @@ impl<'a> Survey<'a> {
 
     // --- repositories --------------------------------------------------------
 
-    /// The `.git` of the work tree at `top`, a real path inside the folder.
+    /// A folder outside that may be the top of a repository, or one itself.
+    fn surrounding(&mut self, top: &Path) -> io::Result<()> {
+        if self.tops.contains(top) {
+            return Ok(());
+        }
+        if self.lstat(&top.join(protected::GIT))?.is_some() {
+            self.names(top)?;
+        }
+        self.repository(top)?;
+        if self.is_git_folder(top, top)? {
+            self.git_folder(top, top)?;
+        }
+        Ok(())
+    }
+
+    /// The `.git` of the work tree at `top`, a real path.
     fn repository(&mut self, top: &Path) -> io::Result<()> {
-        self.repositories += 1;
-        if self.repositories > MAX_REPOSITORIES {
+        if !self.tops.insert(top.to_owned()) {
+            return Ok(());
+        }
+        if self.tops.len() > MAX_REPOSITORIES {
             return Err(on(top, &format!("more than {MAX_REPOSITORIES} submodules")));
         }
         let git_folder = self.git_folder_of(top)?;
         let mut valid = false;
         if let Some(git_folder) = git_folder {
-            valid = self.is_git_folder(&git_folder)?;
-            if valid && !self.is_inside(&git_folder) {
+            valid = self.is_git_folder(&git_folder, top)?;
+            if valid && self.is_inside(top) && !self.is_inside(&git_folder) {
                 self.offer_to_read(top, &git_folder)?;
             }
             self.git_folder(&git_folder, top)?;
@@ -214,11 +281,12 @@ impl<'a> Survey<'a> {
     /// that it stands for.
     fn git_folder_of(&mut self, top: &Path) -> io::Result<Option<PathBuf>> {
         let name = top.join(protected::GIT);
-        let Some((found, stat)) = self.cover(top, Path::new(protected::GIT))? else {
+        let Some((found, stat)) = self.cover_git_folder(top, Path::new(protected::GIT), top)?
+        else {
             return Ok(None);
         };
         let git_folder = if is_folder(&stat) { Some(found) } else { self.named_by(top, &found)? };
-        if let (Some(Cover::Link { content }), Some(git_folder)) =
+        if let (Some((Cover::Link { content }, _)), Some(git_folder)) =
             (self.covers.get_mut(&name), &git_folder)
         {
             *content = [b"gitdir: ", git_folder.as_os_str().as_bytes(), b"\n"].concat();
@@ -233,14 +301,34 @@ impl<'a> Survey<'a> {
             return Ok(None);
         };
         let path = gitfile::parse(&text).map_err(|error| on(file, &error.to_string()))?;
-        let found = self.cover(top, as_path(path))?;
+        let found = self.cover_git_folder(top, as_path(path), top)?;
         Ok(found.filter(|(_, stat)| is_folder(stat)).map(|(path, _)| path))
+    }
+
+    /// Covers what should be a git folder. The write folder itself may be one
+    /// of a repository outside: then each name that git runs is covered in it.
+    fn cover_git_folder(
+        &mut self,
+        base: &Path,
+        path: &Path,
+        top: &Path,
+    ) -> io::Result<Option<(PathBuf, Stat)>> {
+        let walk = self.walk(base, path)?;
+        match &walk.end {
+            End::Found(found, stat) if found == self.folder && !self.is_inside(top) => {
+                let found = (found.clone(), *stat);
+                self.pin(&walk, None);
+                self.bare_repository()?;
+                Ok(Some(found))
+            }
+            _ => self.record(walk),
+        }
     }
 
     /// What git runs by way of a git folder's own files, wherever it lies.
     /// `top` is where its hooks run.
     fn git_folder(&mut self, git_folder: &Path, top: &Path) -> io::Result<()> {
-        if !self.git_folders.insert(git_folder.to_owned()) {
+        if !self.git_folders.insert((git_folder.to_owned(), top.to_owned())) {
             return Ok(());
         }
         // Not HEAD: as a link it names a branch, or git doesn't take it.
@@ -249,7 +337,7 @@ impl<'a> Survey<'a> {
             self.cover_link(git_folder, name)?;
         }
         self.cover_link(&git_folder.join("info"), "attributes")?;
-        let common = self.common_folder(git_folder)?;
+        let common = self.common_folder(git_folder, top)?;
         if common != git_folder {
             self.git_folder(&common, top)?;
         }
@@ -257,6 +345,7 @@ impl<'a> Survey<'a> {
         self.cover_links_in(hooks)?;
         let config = self.config(&common, Path::new("config"), top, 0)?;
         self.config(git_folder, Path::new(protected::CONFIG_WORKTREE), top, 0)?;
+        self.user_configuration(top)?;
         let hash = if config.sha256() { index::Hash::Sha256 } else { index::Hash::Sha1 };
         self.submodules(git_folder, top, hash)
     }
@@ -272,11 +361,11 @@ impl<'a> Survey<'a> {
 
     /// The folder that holds `config`, `hooks`, `objects` and `refs`: the git
     /// folder itself, or the one that its `commondir` names.
-    fn common_folder(&mut self, git_folder: &Path) -> io::Result<PathBuf> {
+    fn common_folder(&mut self, git_folder: &Path, top: &Path) -> io::Result<PathBuf> {
         let Some(text) = self.pointer(git_folder, "commondir")? else {
             return Ok(git_folder.to_owned());
         };
-        let found = self.cover(git_folder, &text)?;
+        let found = self.cover_git_folder(git_folder, &text, top)?;
         match found {
             Some((path, stat)) if is_folder(&stat) => Ok(path),
             _ => Ok(git_folder.to_owned()),
@@ -302,8 +391,8 @@ impl<'a> Survey<'a> {
         let walk = self.walk(top, path)?;
         match &walk.end {
             End::Found(found, stat) if is_folder(stat) => {
-                let found = found.clone();
-                self.pin(&walk, &found);
+                let (found, stat) = (found.clone(), *stat);
+                self.pin(&walk, Some((&found, &stat)));
                 if found != top && self.is_inside(&found) {
                     self.repository(&found)
                 } else {
@@ -341,7 +430,7 @@ impl<'a> Survey<'a> {
             // Its target is a branch, which stays writable.
             let target = self.readlink(&head)?;
             let content = [b"ref: ", target.as_os_str().as_bytes(), b"\n"].concat();
-            self.covers.insert(head, Cover::Link { content });
+            self.covers.insert(head, (Cover::Link { content }, None));
         } else {
             self.cover(self.folder, Path::new(protected::HEAD))?;
             let valid = is_file(&stat)
@@ -364,7 +453,7 @@ impl<'a> Survey<'a> {
 
     /// Whether git takes a folder for a repository: then it looks no further,
     /// and a `HEAD` beside it means nothing.
-    fn is_git_folder(&mut self, git_folder: &Path) -> io::Result<bool> {
+    fn is_git_folder(&mut self, git_folder: &Path, top: &Path) -> io::Result<bool> {
         let head = git_folder.join(protected::HEAD);
         let good = match self.lstat(&head)? {
             Some(stat) if is_link(&stat) => self.readlink(&head)?.starts_with("refs"),
@@ -373,32 +462,38 @@ impl<'a> Survey<'a> {
             }
             _ => false,
         };
-        let common = self.common_folder(git_folder)?;
+        if !good {
+            return Ok(false);
+        }
+        let common = self.common_folder(git_folder, top)?;
         for name in ["objects", "refs"] {
             let found = self.found(&common, Path::new(name))?;
             if !found.is_some_and(|(_, stat)| is_folder(&stat)) {
                 return Ok(false);
             }
         }
-        Ok(good)
+        Ok(true)
     }
 
     /// Makes a git folder outside readable, if it says itself that it belongs
     /// to the work tree at `top`. A `.git` file alone proves nothing: an
     /// earlier program may have written it.
     fn offer_to_read(&mut self, top: &Path, git_folder: &Path) -> io::Result<()> {
-        let common = self.common_folder(git_folder)?;
+        let common = self.common_folder(git_folder, top)?;
+        let Some(looked_at) = self.lstat(&common)? else {
+            return Ok(());
+        };
         let agrees = if common == git_folder {
             self.is_submodule_of(top, git_folder)?
         } else {
             // A linked work tree's git folder is one of its repository's
             // `worktrees`; any other commondir could name any folder at all.
             git_folder.parent() == Some(common.join("worktrees").as_path())
-                && self.is_git_folder(&common)?
+                && self.is_git_folder(&common, top)?
                 && self.is_linked_to(top, git_folder)?
         };
         if agrees && !self.is_inside(&common) {
-            self.reads.insert(common);
+            self.reads.insert(common, Identity::from(&looked_at));
         }
         Ok(())
     }
@@ -427,6 +522,17 @@ impl<'a> Survey<'a> {
     }
 
     // --- configuration -------------------------------------------------------
+
+    /// What the user's and the system's configuration makes git run or read for
+    /// a repository at `top`.
+    fn user_configuration(&mut self, top: &Path) -> io::Result<()> {
+        let root = Path::new("/");
+        for file in self.config_files {
+            self.cover(root, file)?;
+            self.config(root, file, top, 0)?;
+        }
+        Ok(())
+    }
 
     /// Covers what a configuration makes git run or read: the folders of hooks
     /// and the files that it includes, whatever their conditions. It is the file
@@ -510,10 +616,7 @@ impl<'a> Survey<'a> {
     }
 
     fn record(&mut self, walk: Walk) -> io::Result<Option<(PathBuf, Stat)>> {
-        for folder in &walk.folders {
-            self.pin_folder(folder);
-        }
-        self.cover_walked_links(&walk);
+        self.pin(&walk, None);
         match walk.end {
             End::Missing(path) => {
                 if self.is_inside(&path) {
@@ -523,8 +626,8 @@ impl<'a> Survey<'a> {
             }
             End::Found(path, stat) => {
                 if path == self.folder {
-                    let what =
-                        "a dot file or a path in git's files leads to the write folder itself";
+                    let what = "a dot file or a path in git's files leads to the write folder \
+                                itself, which --write-dot-files opens";
                     return Err(on(&path, what));
                 }
                 if self.is_inside(&path) && !is_file(&stat) && !is_folder(&stat) {
@@ -534,38 +637,37 @@ impl<'a> Survey<'a> {
                     if is_file(&stat) && stat.st_nlink > 1 {
                         self.hard_linked.insert(path.clone());
                     }
-                    self.covers.insert(path.clone(), Cover::ReadOnly);
-                } else {
-                    self.outside.insert(path.clone());
+                    let cover = (Cover::ReadOnly, Some(Identity::from(&stat)));
+                    self.covers.insert(path.clone(), cover);
                 }
                 Ok(Some((path, stat)))
             }
         }
     }
 
-    /// Covers the way to a folder that itself stays writable.
-    fn pin(&mut self, walk: &Walk, folder: &Path) {
-        for folder in walk.folders.iter().map(PathBuf::as_path).chain([folder]) {
-            self.pin_folder(folder);
+    /// Covers the way, and the folder at its end if that stays writable itself.
+    fn pin(&mut self, walk: &Walk, end: Option<(&Path, &Stat)>) {
+        let way = walk.folders.iter().map(|(folder, stat)| (folder.as_path(), stat));
+        for (folder, stat) in way.chain(end) {
+            if self.is_inside(folder) && folder != self.folder {
+                let pin = || (Cover::Pin, Some(Identity::from(stat)));
+                self.covers.entry(folder.to_owned()).or_insert_with(pin);
+            }
         }
         self.cover_walked_links(walk);
     }
 
-    fn pin_folder(&mut self, folder: &Path) {
-        if self.is_inside(folder) && folder != self.folder {
-            self.covers.entry(folder.to_owned()).or_insert(Cover::Pin);
-        }
-    }
-
     fn cover_walked_links(&mut self, walk: &Walk) {
-        for link in walk.links.iter().filter(|link| link.starts_with(self.folder)) {
-            self.covers.entry(link.clone()).or_insert_with(|| Cover::Link { content: Vec::new() });
+        let link = || (Cover::Link { content: Vec::new() }, None);
+        for path in walk.links.iter().filter(|path| path.starts_with(self.folder)) {
+            self.covers.entry(path.clone()).or_insert_with(link);
         }
     }
 
     fn finish(self) -> Protection {
         let covered = |path: &Path| {
-            path.ancestors().skip(1).any(|above| self.covers.get(above) == Some(&Cover::ReadOnly))
+            let cover = |above| self.covers.get(above).map(|(cover, _)| cover);
+            path.ancestors().skip(1).any(|above| cover(above) == Some(&Cover::ReadOnly))
         };
         let missing = self.missing.iter().filter(|path| !covered(path));
         let missing = missing
@@ -577,13 +679,16 @@ impl<'a> Survey<'a> {
             .covers
             .iter()
             .filter(|(path, _)| !covered(path))
-            .map(|(path, cover)| Mask { path: path.clone(), cover: cover.clone() })
+            .map(|(path, (cover, identity))| Mask {
+                path: path.clone(),
+                cover: cover.clone(),
+                identity: *identity,
+            })
             .collect();
         Protection {
             masks,
             missing,
             reads: self.reads.into_iter().collect(),
-            outside: self.outside.into_iter().collect(),
             hard_linked: self.hard_linked.into_iter().collect(),
         }
     }
@@ -616,8 +721,8 @@ impl<'a> Survey<'a> {
                 last = None;
                 continue;
             }
-            if last.is_some() {
-                walk.folders.push(at.clone());
+            if let Some(stat) = last {
+                walk.folders.push((at.clone(), stat));
             }
             let next = at.join(&name);
             let Some(stat) = self.lstat(&next)? else {
@@ -867,11 +972,14 @@ mod tests {
         }
 
         fn protect(&self) -> Protection {
-            let protection = protect(&self.top).unwrap();
+            let protection = protect(&self.top, &[], &[]).unwrap();
             for (i, mask) in protection.masks.iter().enumerate() {
                 assert!(mask.path.starts_with(&self.top) && mask.path != self.top, "{mask:?}");
                 let later_parent = |m: &Mask| mask.path.starts_with(&m.path);
                 assert!(!protection.masks[i + 1..].iter().any(later_parent), "{mask:?} too early");
+                let is_link = matches!(mask.cover, Cover::Link { .. });
+                let expected = (!is_link).then(|| identity(&mask.path));
+                assert_eq!(mask.identity, expected, "{mask:?}");
             }
             for missing in &protection.missing {
                 assert!(fs::symlink_metadata(self.top.join(missing)).is_err());
@@ -898,8 +1006,16 @@ mod tests {
         }
 
         fn refused(&self) -> String {
-            protect(&self.top).unwrap_err().to_string()
+            protect(&self.top, &[], &[]).unwrap_err().to_string()
         }
+    }
+
+    fn identity(path: &Path) -> Identity {
+        Identity::from(&rustix::fs::lstat(path).unwrap())
+    }
+
+    fn read(path: &Path) -> (PathBuf, Identity) {
+        (path.to_owned(), identity(path))
     }
 
     fn link(content: &str) -> Option<Cover> {
@@ -935,7 +1051,7 @@ mod tests {
         }
         assert_eq!(p.masks.len(), 4);
         assert!(!missing(&p, "HEAD") && !missing(&p, ".git") && missing(&p, ".idea"));
-        assert_eq!((p.reads, p.outside, p.hard_linked), Default::default());
+        assert_eq!((p.reads, p.hard_linked), Default::default());
     }
 
     #[test]
@@ -952,7 +1068,6 @@ mod tests {
         assert_eq!(place.cover(&p, ".envrc"), link(""));
         assert!(missing(&p, "conf/none"));
         assert_eq!(place.cover(&p, ".exrc"), link(""));
-        assert_eq!(p.outside, [PathBuf::from("/etc/hostname")]);
     }
 
     #[test]
@@ -1005,20 +1120,22 @@ mod tests {
         repository(&main);
         let tree = place.top.join("tree");
         git(&main, &["worktree", "add", "-q", tree.to_str().unwrap()]);
-        let p = protect(&tree).unwrap();
-        assert_eq!(p.reads, [main.join(".git")]);
-        assert_eq!(p.masks, [Mask { path: tree.join(".git"), cover: Cover::ReadOnly }]);
+        let p = protect(&tree, &[], &[]).unwrap();
+        assert_eq!(p.reads, [read(&main.join(".git"))]);
+        assert_eq!(reads_of(&tree).unwrap(), p.reads);
+        let (path, identity) = read(&tree.join(".git"));
+        assert_eq!(p.masks, [Mask { path, cover: Cover::ReadOnly, identity: Some(identity) }]);
         assert!(!missing(&p, "HEAD"));
 
         // Another folder with the same .git file isn't its work tree.
         fs::copy(tree.join(".git"), place.top.join(".git")).unwrap();
-        assert_eq!(place.protect().reads, [] as [PathBuf; 0]);
+        assert_eq!(place.protect().reads, []);
         // Nor may its commondir name any folder.
         let other = place.root.join("other");
         repository(&other);
         let commondir = other.join(".git").into_os_string().into_string().unwrap();
         fs::write(main.join(".git/worktrees/tree/commondir"), commondir).unwrap();
-        assert_eq!(protect(&tree).unwrap().reads, [] as [PathBuf; 0]);
+        assert_eq!(protect(&tree, &[], &[]).unwrap().reads, []);
     }
 
     #[test]
@@ -1029,7 +1146,7 @@ mod tests {
         let bare = place.root.join("bare.git");
         let tree = place.top.join("tree");
         git(&bare, &["worktree", "add", "-q", tree.to_str().unwrap()]);
-        assert_eq!(protect(&tree).unwrap().reads, [bare]);
+        assert_eq!(protect(&tree, &[], &[]).unwrap().reads, [read(&bare)]);
     }
 
     #[test]
@@ -1057,8 +1174,8 @@ mod tests {
 
         // The submodule's own folder as write folder.
         let one = place.top.join("deps/one");
-        let p = protect(&one).unwrap();
-        assert_eq!(p.reads, [place.top.join(".git/modules/deps/one")]);
+        let p = protect(&one, &[], &[]).unwrap();
+        assert_eq!(p.reads, [read(&place.top.join(".git/modules/deps/one"))]);
     }
 
     #[test]
@@ -1189,6 +1306,177 @@ mod tests {
         assert!(place.refused().contains("the write folder itself"));
     }
 
+    /// A write folder `top/sub` in the repository `top`.
+    fn sub(place: &Place) -> PathBuf {
+        repository(&place.top);
+        fs::create_dir_all(place.top.join("sub")).unwrap();
+        place.top.join("sub")
+    }
+
+    fn covered(protection: &Protection, path: &Path) -> Option<Cover> {
+        protection.masks.iter().find(|m| m.path == path).map(|m| m.cover.clone())
+    }
+
+    #[test]
+    fn what_the_repository_around_runs_is_covered() {
+        let place = place();
+        let sub = sub(&place);
+        place.write("sub/tools/hooks/pre-commit", "x");
+        place.write("sub/cfg/shared", "[core]\nhooksPath = sub/later/hooks\n");
+        place.write("sub/check.sh", "x");
+        place.write("sub/envrc", "x");
+        place.write("sub/tasks", "x");
+        git(&place.top, &["config", "core.hooksPath", "sub/tools/hooks"]);
+        git(&place.top, &["config", "include.path", "../sub/cfg/shared"]);
+        symlink("../../sub/check.sh", place.top.join(".git/hooks/post-commit")).unwrap();
+        symlink("sub/envrc", place.top.join(".envrc")).unwrap();
+        fs::create_dir(place.top.join(".vscode")).unwrap();
+        symlink("../sub/tasks", place.top.join(".vscode/tasks.json")).unwrap();
+        let p = protect(&sub, &[], &[]).unwrap();
+        for (path, cover) in [
+            ("tools", PIN),
+            ("tools/hooks", READ_ONLY),
+            ("cfg", PIN),
+            ("cfg/shared", READ_ONLY),
+            ("check.sh", READ_ONLY),
+            ("envrc", READ_ONLY),
+            ("tasks", READ_ONLY),
+        ] {
+            assert_eq!(covered(&p, &sub.join(path)), cover, "{path}");
+        }
+        assert!(missing(&p, "later"));
+        assert!(p.masks.iter().all(|mask| mask.path.starts_with(&sub)));
+        assert_eq!(p.reads, []);
+    }
+
+    #[test]
+    fn a_linked_work_tree_around_is_followed_to_its_repository() {
+        let place = place();
+        let main = place.root.join("main");
+        repository(&main);
+        let tree = place.top.join("tree");
+        git(&main, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+        git(&main, &["config", "core.hooksPath", "sub/hooks"]);
+        place.write("tree/sub/hooks/pre-commit", "x");
+        let sub = tree.join("sub");
+        let p = protect(&sub, &[], &[]).unwrap();
+        assert_eq!(covered(&p, &sub.join("hooks")), READ_ONLY);
+        // Only a work tree of its own may read the repository.
+        assert_eq!(p.reads, []);
+    }
+
+    #[test]
+    fn submodules_of_the_repository_around_are_covered() {
+        let place = place();
+        let lib = place.root.join("lib");
+        repository(&lib);
+        let sub = sub(&place);
+        git(&place.top, &["submodule", "add", "-q", lib.to_str().unwrap(), "sub/dep"]);
+        let p = protect(&sub, &[], &[]).unwrap();
+        assert_eq!(covered(&p, &sub.join("dep")), PIN);
+        assert_eq!(covered(&p, &sub.join("dep/.git")), READ_ONLY);
+        fs::remove_dir_all(sub.join("dep")).unwrap();
+        assert!(missing(&protect(&sub, &[], &[]).unwrap(), "dep"));
+        // The submodule as write folder of its own.
+        fs::create_dir(sub.join("dep")).unwrap();
+        assert!(missing(&protect(&sub.join("dep"), &[], &[]).unwrap(), ".git"));
+    }
+
+    #[test]
+    fn what_the_users_configuration_names_is_covered() {
+        let place = place();
+        let home = place.root.join("home");
+        let sub = sub(&place);
+        place.write("sub/dots/gitconfig", "[include]\npath = more\n");
+        place.write("sub/dots/more", "[core]\nhooksPath = .githooks\n");
+        place.write("sub/shared", "[alias]\n");
+        fs::create_dir_all(home.join(".config/git")).unwrap();
+        symlink(sub.join("dots/gitconfig"), home.join(".gitconfig")).unwrap();
+        let include = format!("[include]\npath = {0}/shared\npath = {0}/none\n", sub.display());
+        fs::write(home.join(".config/git/config"), include).unwrap();
+        fs::write(home.join("more"), "[core]\nhooksPath = sub/at-the-top\n").unwrap();
+        let files =
+            [".gitconfig", ".config/git/config", ".config/none"].map(|name| home.join(name));
+        let p = protect(&sub, &files, &[]).unwrap();
+        assert_eq!(covered(&p, &sub.join("dots/gitconfig")), READ_ONLY);
+        assert_eq!(covered(&p, &sub.join("shared")), READ_ONLY);
+        assert!(missing(&p, "none") && missing(&p, ".githooks"));
+        // As git does, where the file's link is: there hooks are the top's.
+        assert!(missing(&p, "at-the-top"));
+        assert_eq!(covered(&p, &sub.join("dots/more")), None);
+    }
+
+    #[test]
+    fn what_another_folders_repository_runs_is_covered() {
+        let place = place();
+        let other = place.root.join("other");
+        repository(&other);
+        git(&other, &["config", "core.hooksPath", "../top/hooks"]);
+        place.write("hooks/pre-commit", "x");
+        assert_eq!(place.cover(&place.protect(), "hooks"), None);
+        let p = protect(&place.top, &[], &[&other]).unwrap();
+        assert_eq!(place.cover(&p, "hooks"), READ_ONLY);
+        // A work tree whose repository lies below the write folder's top.
+        let tree = place.root.join("tree");
+        repository(&place.top.join("in/main"));
+        git(&place.top.join("in/main"), &["worktree", "add", "-q", tree.to_str().unwrap()]);
+        let p = protect(&place.top, &[], &[&tree]).unwrap();
+        assert_eq!(place.cover(&p, "in/main"), PIN);
+        assert_eq!(place.cover(&p, "in/main/.git"), READ_ONLY);
+    }
+
+    #[test]
+    fn a_git_folder_as_write_folder_is_covered_by_name() {
+        let place = place();
+        let sub = sub(&place);
+        fs::rename(place.top.join(".git"), sub.join(".git")).unwrap();
+        git(&sub, &["config", "core.hooksPath", ".git/own"]);
+        let git_folder = sub.join(".git");
+        let tree = place.root.join("tree");
+        git(&sub, &["worktree", "add", "-q", tree.to_str().unwrap()]);
+        for others in [&[][..], &[tree.as_path()]] {
+            let p = protect(&git_folder, &[], others).unwrap();
+            for name in ["HEAD", "config", "hooks", "info", "worktrees"] {
+                assert_eq!(covered(&p, &git_folder.join(name)), READ_ONLY, "{name}");
+            }
+            assert!(missing(&p, "own") && missing(&p, "commondir"));
+            assert_eq!(covered(&p, &git_folder.join("objects")), None);
+        }
+        // Also when the folder is a repository itself besides.
+        let other = place.root.join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join(".git"), format!("gitdir: {}\n", sub.display())).unwrap();
+        for name in ["HEAD", "config", "objects", "refs"] {
+            let _ = Command::new("cp").arg("-r").arg(git_folder.join(name)).arg(&sub).status();
+        }
+        let p = protect(&sub, &[], &[&other]).unwrap();
+        assert_eq!(covered(&p, &sub.join("config")), READ_ONLY);
+        assert_eq!(covered(&p, &sub.join(".git")), READ_ONLY);
+    }
+
+    #[test]
+    fn a_folder_of_hooks_as_write_folder_is_refused() {
+        let place = place();
+        let sub = sub(&place);
+        git(&place.top, &["config", "core.hooksPath", "sub"]);
+        let error = protect(&sub, &[], &[]).unwrap_err().to_string();
+        assert!(error.contains("--write-dot-files opens"), "{error}");
+        assert_eq!(reads_of(&sub).unwrap(), []);
+        // A protected name that is given by itself is open.
+        git(&place.top, &["config", "--unset", "core.hooksPath"]);
+        symlink("sub", place.top.join(".vscode")).unwrap();
+        protect(&sub, &[], &[]).unwrap();
+    }
+
+    #[test]
+    fn a_broken_repository_around_refuses_the_run() {
+        let place = place();
+        let sub = sub(&place);
+        place.write(".git/config", "[core\n");
+        let error = protect(&sub, &[], &[]).unwrap_err().to_string();
+        assert!(error.contains("top/.git/config: a bad line"), "{error}");
+    }
+
     #[test]
     fn a_refusal_escapes_the_path() {
         let place = place();
@@ -1202,7 +1490,7 @@ mod tests {
     fn a_path_that_is_no_real_folder_is_refused() {
         let place = place();
         symlink(&place.top, place.root.join("link")).unwrap();
-        assert!(protect(&place.root.join("link")).is_err());
-        assert!(protect(&place.root.join("none")).is_err());
+        assert!(protect(&place.root.join("link"), &[], &[]).is_err());
+        assert!(protect(&place.root.join("none"), &[], &[]).is_err());
     }
 }
