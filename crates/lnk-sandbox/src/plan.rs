@@ -380,8 +380,8 @@ impl Layout {
                     let from = self.cover(path.clone(), content, 0o444, true, Some(identity));
                     Recover::Link { from }
                 }
-                Cover::ReadOnly => self.over_itself(path, false)?,
-                Cover::Pin => self.over_itself(path, true)?,
+                Cover::ReadOnly => self.over_itself(path, false, mask.identity)?,
+                Cover::Pin => self.over_itself(path, true, mask.identity)?,
             };
             watched.push(Watched { path: path.clone(), cover });
         }
@@ -404,11 +404,20 @@ impl Layout {
         }
         ways.sort();
         ways.dedup();
-        ways.iter().try_for_each(|way| self.over_itself(way, true).map(drop))
+        ways.iter().try_for_each(|way| self.over_itself(way, true, None).map(drop))
     }
 
-    fn over_itself(&mut self, path: &Path, write: bool) -> Result<Recover> {
+    fn over_itself(
+        &mut self,
+        path: &Path,
+        write: bool,
+        judged: Option<Identity>,
+    ) -> Result<Recover> {
         let (identity, folder) = looked_at(path)?;
+        if judged.is_some_and(|judged| judged != identity) {
+            let path = shown::word(path);
+            return Err(Error::Refused(format!("{path} changed meanwhile; run it again")));
+        }
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
         self.mounts.push(Mount::Bind { source, target, identity, write, folder });
         Ok(Recover::Itself { write })
