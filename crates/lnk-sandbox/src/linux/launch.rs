@@ -520,6 +520,12 @@ impl Run<'_> {
                 let complaint = self.complaint();
                 return Err(LaunchError::Bwrap(if complaint.is_empty() { why } else { complaint }));
             }
+            // The guard, before there is a program to guard against: where a call
+            // is refused, the inner stage may have met the same.
+            FromJoiner::Failed(why) if helper.done && !self.started => {
+                self.hear_inner()?;
+                return Err(LaunchError::Other(Error::NotReady(why)));
+            }
             FromJoiner::Failed(why) => return Err(self.failed_in_joiner(why)),
             FromJoiner::Vanished(path) => {
                 let path = Path::new(std::ffi::OsStr::from_bytes(&path));
