@@ -111,9 +111,17 @@ impl Policy {
         let mut hides = Vec::new();
         for typed in &request.hide {
             let held = open("--hide", typed)?;
-            links.extend(held.links.iter().cloned());
+            links.extend_from_slice(&held.links);
             let names = mounts.names_of_all_of(&held.real);
-            hides.extend(names.iter().filter_map(|path| Hide::of(path, true)));
+            let others = names.iter().filter(|path| **path != held.real);
+            hides.extend(others.filter_map(|path| Hide::of(path, true)));
+            // What was held, not what may be there by now.
+            hides.push(Hide {
+                identity: held.identity(),
+                folder: held.file_type() == FileType::Directory,
+                path: held.real,
+                asked: true,
+            });
         }
         hides.extend(never.always_hidden().filter_map(|path| Hide::of(path, false)));
         for grant in &grants {

@@ -120,7 +120,7 @@ pub fn run(
     let removed = placeholders.into_inner().map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(|error| match error {
         LaunchError::JoinerUnsupported(why) => {
-            Error::NotReady(format!("the joiner can't make mounts here: {why}"))
+            Error::NotReady(format!("the mounts can't be made here: {why}"))
         }
         LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
         LaunchError::Other(error) => error,

@@ -22,6 +22,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::error::reason;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::tree;
 use crate::plan::{EMPTY_COVER, EMPTY_FOLDER, Recover, Watched};
@@ -50,7 +51,7 @@ pub(super) fn cover_links(root: &OwnedFd, watched: &[Watched]) -> Result<(), Str
 /// Watches until the supervisor closes its socket or anything fails.
 pub(super) fn watch(root: &OwnedFd, watched: &[Watched], supervisor: &OwnedFd) -> ! {
     if let Err(error) = guard(root, watched, supervisor) {
-        let why = FromJoiner::Failed(format!("the guard of dot files: {error}"));
+        let why = FromJoiner::Failed(format!("the guard of dot files: {}", reason(&error)));
         let _ = message::send(supervisor.as_fd(), &why, &[]);
     }
     exit_now(1)

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::ThreadNameSpaceType;
 
+use crate::error::reason;
 use crate::linux::bwrap::DEVICES;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::{guard, tree};
@@ -72,11 +73,20 @@ enum Stop {
 }
 
 fn unsupported<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Stop {
-    move |error| Stop::Unsupported(format!("{what}: {}", error.into()))
+    move |error| Stop::Unsupported(format!("{what}: {}", reason(&error.into())))
 }
 
 fn failed<E: Into<io::Error>>(what: impl AsRef<Path>) -> impl FnOnce(E) -> Stop {
-    move |error| Stop::Failed(format!("{}: {}", shown::word(what.as_ref()), error.into()))
+    move |error| {
+        let error = error.into();
+        let why = format!("{}: {}", shown::word(what.as_ref()), reason(&error));
+        if is_refused_call(&error) { Stop::Unsupported(why) } else { Stop::Failed(why) }
+    }
+}
+
+/// Whether the kernel lacks a call, or a filter around `lnk` refuses it.
+fn is_refused_call(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
 }
 
 impl Joiner<'_> {
@@ -415,11 +425,10 @@ fn copy_if_same(
 
 fn changed(source: &Path) -> impl FnOnce(io::Error) -> Stop {
     move |error| match error.raw_os_error() {
-        Some(libc::ENOSYS | libc::EPERM) => Stop::Unsupported(format!("mount calls: {error}")),
         Some(libc::ESTALE | libc::ELOOP | libc::ENOENT) => {
             Stop::Failed(format!("{} changed while the sandbox was built", shown::word(source)))
         }
-        _ => Stop::Failed(format!("{}: {error}", shown::word(source))),
+        _ => failed(source)(error),
     }
 }
 

@@ -21,7 +21,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use crate::error::{Error, Result, failed};
+use crate::error::{Error, Result, failed, reason};
 use crate::linux::broker::{Broker, Inside};
 use crate::linux::bwrap::{self, Arguments, memory_file};
 use crate::linux::guard;
@@ -90,20 +90,28 @@ impl Launch<'_> {
     /// # Errors
     /// [`LaunchError`]; the program has not run then, and nothing is left.
     pub fn run(&self) -> Result<Ended, LaunchError> {
+        let mut run = self.prepare().map_err(name_ready)?;
+        let ended = run.supervise();
+        run.end_everything();
+        ended.map_err(|error| if run.started { error } else { name_ready(error) })
+    }
+
+    /// Readies this process, and starts bubblewrap and the joiner.
+    fn prepare(&self) -> Result<Run<'_>, LaunchError> {
         lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(failed("subreaper"))?;
+        // What can't be sent a signal can't be ended. This one is ignored.
+        let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+            .map_err(failed("pidfd_open"))?;
+        pidfd_send_signal(&own, Signal::URG).map_err(failed("pidfd_send_signal"))?;
         // Who ignores it never learns how a child ended; bubblewrap and what it
         // starts would inherit that of whoever started us.
         signal::restore_default(libc::SIGCHLD);
         // bubblewrap and what it starts must not end by the terminal's keys
         // before the program's own handler did: they ignore these.
         let signals = Taken::new(&SIGNALS).map_err(failed("signals"))?;
-        let mut run = self.start(signals)?;
-        let ended = run.supervise();
-        run.end_everything();
-        let ended = ended?;
-        Ok(ended)
+        self.start(signals)
     }
 
     /// Starts bubblewrap and the joiner.
@@ -242,6 +250,19 @@ impl Launch<'_> {
             ignored,
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
+    }
+}
+
+/// A call that the kernel lacks, or a filter around `lnk` refuses, before
+/// anything ran is the machine's state, which `ready` looks at.
+fn name_ready(error: LaunchError) -> LaunchError {
+    match error {
+        LaunchError::Other(Error::Io { what, source })
+            if matches!(source.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
+        {
+            LaunchError::Other(Error::NotReady(format!("{what}: {}", reason(&source))))
+        }
+        other => other,
     }
 }
 
@@ -499,6 +520,12 @@ impl Run<'_> {
                 let complaint = self.complaint();
                 return Err(LaunchError::Bwrap(if complaint.is_empty() { why } else { complaint }));
             }
+            // The guard, before there is a program to guard against: where a call
+            // is refused, the inner stage may have met the same.
+            FromJoiner::Failed(why) if helper.done && !self.started => {
+                self.hear_inner()?;
+                return Err(LaunchError::Other(Error::NotReady(why)));
+            }
             FromJoiner::Failed(why) => return Err(self.failed_in_joiner(why)),
             FromJoiner::Vanished(path) => {
                 let path = Path::new(std::ffi::OsStr::from_bytes(&path));
@@ -711,14 +738,18 @@ impl Run<'_> {
                     exit_now(1);
                 }
                 let watched = &self.launch.plan.watched;
-                let root = join_as_guard(&mounts, &users).and_then(|root| {
+                let finished = || {
+                    let root = join_as_guard(&mounts, &users)?;
                     finish_mounts(&root)?;
-                    guard::cover_links(&root, watched)?;
+                    Ok(root)
+                };
+                let root = finished().map_err(FromJoiner::Unsupported).and_then(|root| {
+                    guard::cover_links(&root, watched).map_err(FromJoiner::Failed)?;
                     Ok(root)
                 });
                 let (message, root) = match root {
                     Ok(root) => (FromJoiner::Done, Some(root)),
-                    Err(why) => (FromJoiner::Failed(why), None),
+                    Err(why) => (why, None),
                 };
                 let sent = message::send(theirs.as_fd(), &message, &[]);
                 match root {
@@ -785,7 +816,7 @@ fn is_readable(fd: &OwnedFd) -> Result<bool> {
 fn finish_mounts(root: &OwnedFd) -> Result<(), String> {
     let failed = |what: &Path| {
         let what = lnk_spec::shown::word(what);
-        move |error: io::Error| format!("{what}: {error}")
+        move |error: io::Error| format!("{what}: {}", reason(&error))
     };
     lnk_sys::mount::make_private(root.as_fd()).map_err(failed(Path::new("/")))?;
     for name in bwrap::DEVICES.into_iter().chain(["console"]) {
@@ -805,11 +836,11 @@ fn finish_mounts(root: &OwnedFd) -> Result<(), String> {
 fn join_as_guard(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
     move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))
-        .map_err(|error| format!("setns: {error}"))?;
+        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
     move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
-        .map_err(|error| format!("setns: {error}"))?;
+        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
     rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| error.to_string())
+        .map_err(|error| format!("/: {}", reason(&error.into())))
 }
 
 /// Children that came to us when bubblewrap was killed: the sandbox's process
