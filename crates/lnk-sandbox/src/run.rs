@@ -9,6 +9,7 @@ use lnk_spec::shown;
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
+use crate::linux::begun::Begun;
 use crate::linux::launch::{Ended, Launch, LaunchError};
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -74,6 +75,11 @@ pub fn run(
     crate::stdio::check()?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
         .map_err(|error| Error::NotReady(error.to_string()))?;
+    // bubblewrap starts while the grants are judged.
+    let begun = match request.renderer {
+        Renderer::Bwrap => None,
+        Renderer::Joiner | Renderer::Auto => Some(Begun::for_joiner(&bwrap).map_err(not_ready)?),
+    };
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let settings = settings(&policy)?;
@@ -98,35 +104,31 @@ pub fn run(
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
-    let launch = |joiner| {
-        Launch {
-            plan: &plan,
-            bwrap: &bwrap,
-            joiner,
-            replace: &replace,
-            host_mounts: &policy.mounts,
-        }
-        .run()
-    };
-    let ended = match request.renderer {
-        Renderer::Bwrap => launch(false),
-        Renderer::Joiner => launch(true),
-        Renderer::Auto => match launch(true) {
-            Err(LaunchError::JoinerUnsupported(_)) => launch(false),
+    let launch = Launch { plan: &plan, replace: &replace, host_mounts: &policy.mounts };
+    let ended = match begun {
+        None => launch.without_joiner(&bwrap),
+        Some(begun) => match launch.with_joiner(begun) {
+            Err(LaunchError::JoinerUnsupported(_)) if request.renderer == Renderer::Auto => {
+                launch.without_joiner(&bwrap)
+            }
             ended => ended,
         },
     };
     terminals.restore();
     let removed = placeholders.into_inner().map_or(Ok(()), Placeholders::remove);
-    let ended = ended.map_err(|error| match error {
+    let ended = ended.map_err(not_ready)?;
+    removed.map_err(failed("the empty folders in place of dot files"))?;
+    Ok(outcome(ended, request, caller, &plan))
+}
+
+fn not_ready(error: LaunchError) -> Error {
+    match error {
         LaunchError::JoinerUnsupported(why) => {
             Error::NotReady(format!("the joiner can't make mounts here: {why}"))
         }
         LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
         LaunchError::Other(error) => error,
-    })?;
-    removed.map_err(failed("the empty folders in place of dot files"))?;
-    Ok(outcome(ended, request, caller, &plan))
+    }
 }
 
 /// A sandbox in a sandbox can't be built: say so before anything fails for it.
