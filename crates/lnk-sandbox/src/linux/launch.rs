@@ -132,6 +132,7 @@ impl Launch<'_> {
             inner: None,
             program: None,
             broker: None,
+            broker_done: false,
             finishing: false,
             finished: false,
             started: false,
@@ -282,6 +283,8 @@ struct Run<'a> {
     inner: Option<(Pid, OwnedFd, Vec<OwnedFd>)>,
     program: Option<(Pid, OwnedFd)>,
     broker: Option<Broker>,
+    /// Nothing is left inside that the broker could hear of.
+    broker_done: bool,
     /// Whether what bubblewrap mounted is being, or was, finished and verified.
     finishing: bool,
     finished: bool,
@@ -344,7 +347,7 @@ impl Run<'_> {
 
     /// Waits for the next things to answer, in the order to answer them: what
     /// the sandbox still had to say comes before its end.
-    fn wait(&self) -> Result<Vec<Source>> {
+    fn wait(&mut self) -> Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Control, Source::BwrapEnd];
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
@@ -356,7 +359,7 @@ impl Run<'_> {
             fds.push(PollFd::new(&joiner.socket, PollFlags::IN));
             fds.push(PollFd::new(&joiner.process, PollFlags::IN));
         }
-        let broker = self.broker.as_ref().and_then(Broker::fd);
+        let broker = self.broker.as_ref().filter(|_| !self.broker_done).and_then(Broker::fd);
         if let Some(broker) = broker {
             sources.push(Source::Broker);
             fds.push(PollFd::from_borrowed_fd(broker, PollFlags::IN));
@@ -376,6 +379,13 @@ impl Run<'_> {
             _ => !said(fd).is_empty(),
         });
         let mut ready: Vec<Source> = ready.map(|(source, _)| *source).collect();
+        // Its hang-up would be reported again and again until the sandbox is
+        // taken down.
+        let hung_up = sources
+            .iter()
+            .zip(&fds)
+            .any(|(source, fd)| *source == Source::Broker && said(fd) == PollFlags::HUP);
+        self.broker_done |= hung_up;
         ready.sort_by_key(|source| match source {
             Source::Signals => 0,
             Source::Helper => 1,
