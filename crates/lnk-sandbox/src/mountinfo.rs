@@ -1,5 +1,6 @@
 //! `/proc/self/mountinfo`, proc_pid_mountinfo(5).
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -21,13 +22,21 @@ pub struct Mount {
 
 /// Every mount of a namespace, in the order they were made.
 #[derive(Clone, Debug, Default)]
-pub struct Mounts(Vec<Mount>);
+pub struct Mounts {
+    list: Vec<Mount>,
+    /// Whether a file system is mounted in two places: elsewhere nothing has a
+    /// second name.
+    doubled: bool,
+}
 
 impl Mounts {
     /// Reads the table; a line that isn't one is left out.
     #[must_use]
     pub fn parse(table: &[u8]) -> Self {
-        Mounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+        let list: Vec<Mount> = table.split(|byte| *byte == b'\n').filter_map(parse_line).collect();
+        let mut devices = HashSet::new();
+        let doubled = !list.iter().all(|mount| devices.insert(mount.device.as_str()));
+        Mounts { list, doubled }
     }
 
     /// Every path under which the caller sees what is at `real`, itself among
@@ -35,10 +44,13 @@ impl Mounts {
     #[must_use]
     pub fn names_of(&self, real: &Path) -> Vec<PathBuf> {
         let mut names = vec![real.to_path_buf()];
+        if !self.doubled {
+            return names;
+        }
         let Some(home) = self.mount_of(real) else { return names };
         let Ok(below) = real.strip_prefix(&home.point) else { return names };
         let inside = home.root.join(below);
-        for mount in self.0.iter().filter(|mount| mount.device == home.device) {
+        for mount in self.list.iter().filter(|mount| mount.device == home.device) {
             if let Ok(rest) = inside.strip_prefix(&mount.root) {
                 let name = if rest.as_os_str().is_empty() {
                     mount.point.clone()
@@ -58,10 +70,13 @@ impl Mounts {
     #[must_use]
     pub fn names_of_all_of(&self, real: &Path) -> Vec<PathBuf> {
         let mut names = self.names_of(real);
+        if !self.doubled {
+            return names;
+        }
         let Some(home) = self.mount_of(real) else { return names };
         let Ok(below) = real.strip_prefix(&home.point) else { return names };
         let inside = home.root.join(below);
-        let parts = self.0.iter().filter(|mount| {
+        let parts = self.list.iter().filter(|mount| {
             mount.device == home.device && mount.root != inside && mount.root.starts_with(&inside)
         });
         for part in parts {
@@ -74,14 +89,14 @@ impl Mounts {
 
     /// The mounts, in the order they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Mount> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// The mount points below `real` with a file system that is a window on the
     /// kernel or on devices.
     #[must_use]
     pub fn kernel_windows_below(&self, real: &Path) -> Vec<PathBuf> {
-        self.0
+        self.list
             .iter()
             .filter(|mount| {
                 mount.point.starts_with(real)
@@ -100,7 +115,7 @@ impl Mounts {
 
     /// The last mount made at the deepest point that holds `real`.
     fn mount_of(&self, real: &Path) -> Option<&Mount> {
-        let holding = self.0.iter().filter(|mount| real.starts_with(&mount.point));
+        let holding = self.list.iter().filter(|mount| real.starts_with(&mount.point));
         holding.max_by_key(|mount| mount.point.components().count())
     }
 }

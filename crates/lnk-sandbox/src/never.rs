@@ -130,9 +130,6 @@ impl Never {
             ..Never::default()
         };
         if writes {
-            let names = || STARTUP.iter().map(Path::new);
-            let real =
-                homes.iter().flat_map(|home| names().map(|name| real_below_or_written(home, name)));
             never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
             let names_below =
                 homes.iter().flat_map(|home| [SETTINGS, AGENTS].map(|name| (home, name)));
@@ -140,8 +137,14 @@ impl Never {
                 names_below.filter_map(|(home, name)| walk_below(home, Path::new(name)).ok());
             let ways = ways.flat_map(|walked| walked.links.into_iter().map(|link| link.at));
             never.ways = with_every_name(distinct(ways));
+            let names = || STARTUP.iter().map(Path::new);
             let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
-            never.startup = with_every_name(distinct(real.chain(written)));
+            // Only links lead elsewhere than is written.
+            let real = homes.iter().flat_map(|home| {
+                let real = names().map(move |name| (name, real_below_or_written(home, name)));
+                real.filter_map(|(name, real)| (real != home.join(name)).then_some(real))
+            });
+            never.startup = with_every_name(written.chain(real).collect());
             let path = caller.var("PATH").unwrap_or_default();
             let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
             let programs = folders.map(|folder| real_or_written(&caller.cwd.join(folder)));

@@ -533,8 +533,10 @@ impl Mounts {
     /// Parents before what lies in them; of two at one path, the later added
     /// last. `/run`, which holds the covers of others, comes first.
     fn ordered(mut self) -> Mounts {
-        let key = |mount: &Mount| !mount.target().starts_with("/run");
-        self.list.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.target().cmp(b.target())));
+        self.list.sort_by_cached_key(|mount| {
+            let target = mount.target();
+            (!target.starts_with("/run"), target.to_path_buf())
+        });
         self.index();
         self
     }

@@ -9,7 +9,8 @@ use lnk_spec::shown;
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
-use crate::linux::launch::{Ended, Launch, LaunchError};
+use crate::linux::begun::Begun;
+use crate::linux::launch::{Ended, Launch, LaunchError, name_ready};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::protected::{Protected, put_back};
@@ -56,6 +57,8 @@ pub struct Outcome {
     pub status: u8,
     /// A message to print even without a terminal (program not found, say).
     pub message: Option<String>,
+    /// What a person must see, terminal or not.
+    pub warnings: Vec<Notice>,
     /// What was refused, for the footer that only a terminal sees.
     pub refused: Vec<Notice>,
 }
@@ -74,6 +77,13 @@ pub fn run(
     crate::stdio::check()?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
         .map_err(|error| Error::NotReady(error.to_string()))?;
+    // bubblewrap starts while the grants are judged.
+    let begun = match request.renderer {
+        Renderer::Bwrap => None,
+        Renderer::Joiner | Renderer::Auto => {
+            Some(Begun::for_joiner(&bwrap).map_err(name_ready).map_err(not_ready)?)
+        }
+    };
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let settings = settings(&policy)?;
@@ -98,35 +108,35 @@ pub fn run(
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
-    let launch = |joiner| {
-        Launch {
-            plan: &plan,
-            bwrap: &bwrap,
-            joiner,
-            replace: &replace,
-            host_mounts: &policy.mounts,
-        }
-        .run()
-    };
-    let ended = match request.renderer {
-        Renderer::Bwrap => launch(false),
-        Renderer::Joiner => launch(true),
-        Renderer::Auto => match launch(true) {
-            Err(LaunchError::JoinerUnsupported(_)) => launch(false),
+    let launch = Launch { plan: &plan, replace: &replace, host_mounts: &policy.mounts };
+    let ended = match begun {
+        None => launch.without_joiner(&bwrap),
+        Some(begun) => match launch.with_joiner(begun) {
+            Err(LaunchError::JoinerUnsupported(_)) if request.renderer == Renderer::Auto => {
+                launch.without_joiner(&bwrap)
+            }
             ended => ended,
         },
     };
     terminals.restore();
-    let removed = placeholders.into_inner().map_or(Ok(()), Placeholders::remove);
-    let ended = ended.map_err(|error| match error {
+    let placeholders = placeholders.into_inner();
+    let appeared = placeholders.as_ref().map(Placeholders::occupied).unwrap_or_default();
+    let removed = placeholders.map_or(Ok(()), Placeholders::remove);
+    let ended = ended.map_err(not_ready)?;
+    removed.map_err(failed("the empty folders in place of dot files"))?;
+    let mut outcome = outcome(ended, request, caller, &plan);
+    outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
+    Ok(outcome)
+}
+
+fn not_ready(error: LaunchError) -> Error {
+    match error {
         LaunchError::JoinerUnsupported(why) => {
             Error::NotReady(format!("the mounts can't be made here: {why}"))
         }
         LaunchError::Bwrap(complaint) => Error::NotReady(shown::escaped(complaint.as_bytes())),
         LaunchError::Other(error) => error,
-    })?;
-    removed.map_err(failed("the empty folders in place of dot files"))?;
-    Ok(outcome(ended, request, caller, &plan))
+    }
 }
 
 /// A sandbox in a sandbox can't be built: say so before anything fails for it.
@@ -180,7 +190,17 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
             "the repository's own files are read only: --write-dot-files opens them".into(),
         ));
     }
-    Outcome { status: ended.status, message, refused }
+    Outcome { status: ended.status, message, warnings: Vec::new(), refused }
+}
+
+/// A name that was kept free was taken all the same: something outside removed
+/// the empty folder, and then made this, or the program did before it was kept
+/// again.
+fn appeared_notice(path: &Path) -> Notice {
+    Notice(format!(
+        "{} appeared while the program ran: look at it before you use it",
+        shown::word(path)
+    ))
 }
 
 fn is_git(program: &OsString) -> bool {

@@ -137,13 +137,13 @@ impl Arguments {
         Ok(())
     }
 
-    /// Writes the list to a file for `--args`, so that neither its length nor a
-    /// path in it shows in a process list. `command` counts how many arguments
-    /// follow on the command line.
+    /// The list as `--args` reads it, so that neither its length nor a path in it
+    /// shows in a process list, and the files it names. `command` counts how many
+    /// arguments follow on the command line.
     ///
     /// # Errors
     /// `E2BIG` when bubblewrap wouldn't take as many.
-    pub fn into_file(self, command: usize) -> io::Result<(OwnedFd, Vec<OwnedFd>)> {
+    pub fn into_bytes(self, command: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         if self.list.len() + command + 3 > MAX_ARGUMENTS {
             return Err(io::Error::from_raw_os_error(libc::E2BIG));
         }
@@ -152,7 +152,7 @@ impl Arguments {
             bytes.extend_from_slice(argument.as_bytes());
             bytes.push(0);
         }
-        Ok((memory_file(&bytes)?, self.inherited))
+        Ok((bytes, self.inherited))
     }
 
     /// The arguments, for a snapshot.
@@ -166,7 +166,7 @@ impl Arguments {
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`, `ENOMEM` of memfd_create(2).
-pub fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
+fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     use rustix::fs::{SealFlags, fcntl_add_seals, memfd_create, seek};
     let fd = memfd_create("lnk", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut left = content;

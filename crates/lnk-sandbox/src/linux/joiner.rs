@@ -129,36 +129,25 @@ impl Joiner<'_> {
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
         let host = self.host_tree()?;
+        let mut prepared: Vec<Prepared> =
+            self.plan.mounts.iter().map(|mount| Prepared::copied(mount, &host)).collect();
         self.wait_for_map()?;
-        let mut prepared: Vec<Prepared> = Vec::with_capacity(self.plan.mounts.len());
-        let mut later = Vec::new();
         for (index, mount) in self.plan.mounts.iter().enumerate() {
-            let copy = match mount {
-                Mount::Bind { source, identity, write, .. } => {
-                    copy_if_same(&host, source, *identity, *write).ok()
-                }
-                Mount::Tmpfs { mode, .. } => {
-                    Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?)
-                }
-                Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
-            };
-            if copy.is_none() && matches!(mount, Mount::Bind { .. }) {
-                later.push(index);
+            if let Mount::Tmpfs { mode, .. } = mount {
+                prepared[index].copy = Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?);
             }
-            let place = match self.in_memory_around(index, &prepared) {
-                Some((memory, path)) => Some(make(memory, path, mount)?),
-                None => None,
-            };
-            prepared.push(Prepared { copy, place });
+            if let Some((memory, path)) = self.in_memory_around(index, &prepared) {
+                prepared[index].place = Some(make(memory, path, mount)?);
+            }
         }
         let devices = Devices::prepare(&host, self.terminal.as_deref())?;
         self.wait_until_read()?;
         // While bubblewrap prepared, its own mounts covered part of the
         // machine's tree; now they don't.
-        for index in later {
-            if let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] {
-                prepared[index].copy =
-                    Some(copy_if_same(&host, source, *identity, *write).map_err(changed(source))?);
+        for (mount, prepared) in self.plan.mounts.iter().zip(&mut prepared) {
+            if let (Mount::Bind { source, identity, write, .. }, None) = (mount, &prepared.copy) {
+                let copy = copy_if_same(&host, source, *identity, *write);
+                prepared.copy = Some(copy.map_err(changed(source))?);
             }
         }
         let root = rustix::fs::open(
@@ -381,6 +370,22 @@ struct Prepared {
     copy: Option<OwnedFd>,
     /// Set where the target was made: for a mount, what it is attached to.
     place: Option<Option<OwnedFd>>,
+}
+
+impl Prepared {
+    /// What needs no file system of the sandbox's own. A copy that can't be had
+    /// is tried again later.
+    fn copied(mount: &Mount, host: &OwnedFd) -> Prepared {
+        let copy = match mount {
+            Mount::Bind { source, identity, write, .. } => {
+                copy_if_same(host, source, *identity, *write).ok()
+            }
+            Mount::Tmpfs { .. } | Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => {
+                None
+            }
+        };
+        Prepared { copy, place: None }
+    }
 }
 
 /// Makes a mount's target, at `path` below `root`: for a generated file or link

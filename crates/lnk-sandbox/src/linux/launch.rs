@@ -3,11 +3,9 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lnk_sys::mount::set_attributes;
@@ -15,18 +13,18 @@ use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, FdFlags};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
 use crate::error::{Error, Result, failed, reason};
+use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, number};
 use crate::linux::broker::{Broker, Inside};
-use crate::linux::bwrap::{self, Arguments, memory_file};
+use crate::linux::bwrap::{self, Arguments};
 use crate::linux::guard;
 use crate::linux::inner::{Expected, Orders, Place};
-use crate::linux::joiner::{Joiner, PIPE_SIZE};
+use crate::linux::joiner::Joiner;
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::mountinfo::Mounts;
 use crate::paths::Identity;
@@ -38,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// milliseconds, and on a machine under load seconds.
 const START: Duration = Duration::from_secs(60);
 /// Signals that the supervisor answers to.
-const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+pub(super) const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// Of bubblewrap's complaints, the bytes kept.
 const MAX_COMPLAINT: usize = 4096;
 
@@ -70,14 +68,10 @@ impl From<Error> for LaunchError {
     }
 }
 
-/// What a launch needs besides its plan.
+/// A sandbox to launch.
 pub struct Launch<'a> {
     /// The sandbox.
     pub plan: &'a Plan,
-    /// bubblewrap's program.
-    pub bwrap: &'a Path,
-    /// Whether the joiner makes the mounts.
-    pub joiner: bool,
     /// Makes an empty folder for a protected name that vanished.
     pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
     /// The machine's mounts when the grants were judged.
@@ -85,98 +79,60 @@ pub struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Runs the sandbox to its end.
+    /// Runs the sandbox to its end, with the mounts made by the joiner.
     ///
     /// # Errors
     /// [`LaunchError`]; the program has not run then, and nothing is left.
-    pub fn run(&self) -> Result<Ended, LaunchError> {
-        let mut run = self.prepare().map_err(name_ready)?;
-        let ended = run.supervise();
-        run.end_everything();
-        ended.map_err(|error| if run.started { error } else { name_ready(error) })
-    }
-
-    /// Readies this process, and starts bubblewrap and the joiner.
-    fn prepare(&self) -> Result<Run<'_>, LaunchError> {
-        lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(failed("subreaper"))?;
-        // What can't be sent a signal can't be ended. This one is ignored.
-        let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
-            .map_err(failed("pidfd_open"))?;
-        pidfd_send_signal(&own, Signal::URG).map_err(failed("pidfd_send_signal"))?;
-        // Who ignores it never learns how a child ended; bubblewrap and what it
-        // starts would inherit that of whoever started us.
-        signal::restore_default(libc::SIGCHLD);
-        // bubblewrap and what it starts must not end by the terminal's keys
-        // before the program's own handler did: they ignore these.
-        let signals = Taken::new(&SIGNALS).map_err(failed("signals"))?;
-        self.start(signals)
-    }
-
-    /// Starts bubblewrap and the joiner.
-    fn start(&self, signals: Taken) -> Result<Run<'_>, LaunchError> {
-        let (control, control_inside) = message::pair().map_err(failed("socketpair"))?;
-        message::ask_for_credentials(&control).map_err(failed("SO_PASSCRED"))?;
-        let (complaints, complaints_write) =
-            pipe_with(PipeFlags::CLOEXEC).map_err(failed("pipe"))?;
-        rustix::fs::fcntl_setfl(&complaints, OFlags::NONBLOCK).map_err(failed("pipe"))?;
-        let stderr = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
-            .map_err(failed("standard error"))?;
-        let orders = memory_file(&self.orders(&signals)).map_err(failed("memfd_create"))?;
-
+    pub fn with_joiner(&self, mut begun: Begun) -> Result<Ended, LaunchError> {
+        let Some(pipes) = begun.pipes.take() else {
+            return Err(failed("the pipes to the joiner")(Errno::BADF).into());
+        };
         let mut arguments = Arguments::base();
-        let mut inherited: Vec<BorrowedFd<'_>> =
-            vec![control_inside.as_fd(), orders.as_fd(), stderr.as_fd()];
-        let pipes = if self.joiner { Some(Pipes::new().map_err(failed("pipe"))?) } else { None };
-        match &pipes {
-            Some(pipes) => {
-                arguments.extend(["--tmpfs", "/run"]);
-                arguments.extend(["--file", &number(&pipes.sync_read), "/run/.joiner"]);
-                arguments.extend(["--info-fd", &number(&pipes.info_write)]);
-                // bubblewrap holds the read end of its own --info-fd as well, so
-                // that it doesn't end by SIGPIPE half-way when we are killed.
-                inherited.extend([
-                    pipes.sync_read.as_fd(),
-                    pipes.info_write.as_fd(),
-                    pipes.info_read.as_fd(),
-                ]);
-            }
-            None => arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?,
-        }
-        let (list, files) = arguments.into_file(5).map_err(too_many_mounts)?;
-        inherited.push(list.as_fd());
-        inherited.extend(files.iter().map(AsFd::as_fd));
+        arguments.extend(["--tmpfs", "/run"]);
+        arguments.extend(["--file", &number(&pipes.sync_read), "/run/.joiner"]);
+        arguments.extend(["--info-fd", &number(&pipes.info_write)]);
+        let (arguments, _) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
+        begun.order(&self.orders(&begun.signals, Vec::new())).map_err(failed("orders"))?;
+        // Before bubblewrap makes its first process, so that the joiner can end
+        // what is left of it when we are killed.
+        let joiner = self.fork_joiner(pipes)?;
+        self.run(begun, &arguments, Some(joiner))
+    }
 
-        let mut command = Command::new(self.bwrap);
-        command.arg0("bwrap").env_clear().args([
-            "--args",
-            &number(&list),
-            OWN_BINARY,
-            super::INNER,
-        ]);
-        command.args([number(&control_inside), number(&orders), number(&stderr)]);
-        command.stderr(Stdio::from(complaints_write)).current_dir("/");
-        set_inherited(&inherited, true).map_err(failed("fcntl"))?;
-        let spawned = command.spawn();
-        set_inherited(&inherited, false).map_err(failed("fcntl"))?;
-        drop(command);
-        let child = spawned
-            .map_err(|error| LaunchError::Bwrap(format!("{}: {error}", self.bwrap.display())))?;
-        let bwrap_pid = Pid::from_child(&child);
-        let bwrap = pidfd_open(bwrap_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
+    /// Runs the sandbox to its end, with the mounts made by the bubblewrap at
+    /// `path`.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; the program has not run then, and nothing is left.
+    pub fn without_joiner(&self, path: &Path) -> Result<Ended, LaunchError> {
+        let mut arguments = Arguments::base();
+        arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?;
+        let (arguments, files) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
+        let begun = Begun::without_joiner(path, &files)?;
+        let expected = expected(&self.plan.mounts);
+        begun.order(&self.orders(&begun.signals, expected)).map_err(failed("orders"))?;
+        self.run(begun, &arguments, None)
+    }
+
+    fn run(
+        &self,
+        begun: Begun,
+        arguments: &[u8],
+        joiner: Option<Helper>,
+    ) -> Result<Ended, LaunchError> {
+        let Going { bwrap, signals, control, complaints } = begun.go(arguments);
         let mut run = Run {
             launch: self,
+            bwrap,
             control,
             complaints,
             signals,
-            bwrap,
-            bwrap_pid,
-            status: None,
-            joiner: None,
+            by_joiner: joiner.is_some(),
+            joiner,
             inner: None,
             program: None,
             broker: None,
+            broker_done: false,
             finishing: false,
             finished: false,
             started: false,
@@ -184,16 +140,9 @@ impl Launch<'_> {
             kill_at: Some(Instant::now() + START),
             end_by: None,
         };
-        if let Some(pipes) = pipes {
-            match self.fork_joiner(pipes) {
-                Ok(joiner) => run.joiner = Some(joiner),
-                Err(error) => {
-                    run.end_everything();
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(run)
+        let ended = run.supervise();
+        run.end_everything();
+        ended.map_err(|error| if run.started { error } else { name_ready(error) })
     }
 
     fn fork_joiner(&self, pipes: Pipes) -> Result<Helper> {
@@ -235,7 +184,7 @@ impl Launch<'_> {
         }
     }
 
-    fn orders(&self, signals: &Taken) -> Vec<u8> {
+    fn orders(&self, signals: &Taken, expected: Vec<Expected>) -> Vec<u8> {
         let ignored = SIGNALS.into_iter().filter(|signal| signals.was_ignored(*signal)).collect();
         let plan = self.plan;
         let env =
@@ -246,7 +195,7 @@ impl Launch<'_> {
             cwd: Place::from(&plan.cwd),
             writable: plan.writable.iter().map(Place::from).collect(),
             private: plan.private.iter().map(Place::from).collect(),
-            expected: if self.joiner { Vec::new() } else { expected(&plan.mounts) },
+            expected,
             ignored,
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
@@ -255,7 +204,7 @@ impl Launch<'_> {
 
 /// A call that the kernel lacks, or a filter around `lnk` refuses, before
 /// anything ran is the machine's state, which `ready` looks at.
-fn name_ready(error: LaunchError) -> LaunchError {
+pub(crate) fn name_ready(error: LaunchError) -> LaunchError {
     match error {
         LaunchError::Other(Error::Io { what, source })
             if matches!(source.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
@@ -306,39 +255,12 @@ fn too_many_mounts(error: io::Error) -> LaunchError {
     LaunchError::Other(failed("bubblewrap's arguments")(error))
 }
 
-fn number(fd: &impl AsRawFd) -> String {
-    fd.as_raw_fd().to_string()
-}
-
-fn set_inherited(fds: &[BorrowedFd<'_>], inherited: bool) -> io::Result<()> {
-    let flags = if inherited { FdFlags::empty() } else { FdFlags::CLOEXEC };
-    fds.iter().try_for_each(|fd| Ok(rustix::io::fcntl_setfd(fd, flags)?))
-}
-
 /// The caller's terminal, if the program is to have one.
 fn terminal() -> Option<PathBuf> {
     let streams = [rustix::stdio::stdout(), rustix::stdio::stdin(), rustix::stdio::stderr()];
     let name =
         streams.into_iter().find_map(|stream| rustix::termios::ttyname(stream, Vec::new()).ok())?;
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
-}
-
-/// The two pipes between bubblewrap and the joiner.
-struct Pipes {
-    info_read: OwnedFd,
-    info_write: OwnedFd,
-    sync_read: OwnedFd,
-    sync_write: OwnedFd,
-}
-
-impl Pipes {
-    fn new() -> io::Result<Self> {
-        let (info_read, info_write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (sync_read, sync_write) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::pipe::fcntl_setpipe_size(&sync_write, PIPE_SIZE)?;
-        rustix::fs::fcntl_setfl(&sync_write, OFlags::NONBLOCK)?;
-        Ok(Pipes { info_read, info_write, sync_read, sync_write })
-    }
 }
 
 /// The joiner or guard, as the supervisor holds it.
@@ -363,18 +285,19 @@ impl Helper {
 /// A sandbox that is being built or runs.
 struct Run<'a> {
     launch: &'a Launch<'a>,
+    bwrap: Bwrap,
     control: OwnedFd,
     complaints: OwnedFd,
     signals: Taken,
-    bwrap: OwnedFd,
-    bwrap_pid: Pid,
-    /// bubblewrap's exit status, once it was reaped.
-    status: Option<u8>,
     joiner: Option<Helper>,
+    /// Whether the joiner makes the mounts, not bubblewrap.
+    by_joiner: bool,
     /// The sandbox's process 1, seen from here, once it is ready.
     inner: Option<(Pid, OwnedFd, Vec<OwnedFd>)>,
     program: Option<(Pid, OwnedFd)>,
     broker: Option<Broker>,
+    /// Nothing is left inside that the broker could hear of.
+    broker_done: bool,
     /// Whether what bubblewrap mounted is being, or was, finished and verified.
     finishing: bool,
     finished: bool,
@@ -401,7 +324,7 @@ enum Source {
 impl Run<'_> {
     /// Waits and answers until the sandbox has ended.
     fn supervise(&mut self) -> Result<Ended, LaunchError> {
-        while self.status.is_none() {
+        while self.bwrap.status.is_none() {
             for source in self.wait()? {
                 match source {
                     Source::Signals => self.pass_signals_on()?,
@@ -429,7 +352,7 @@ impl Run<'_> {
             return Err(self.why_bwrap_failed());
         }
         Ok(Ended {
-            status: self.status.unwrap_or(125),
+            status: self.bwrap.status.unwrap_or(125),
             not_executed: self.not_executed.take(),
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
         })
@@ -437,19 +360,19 @@ impl Run<'_> {
 
     /// Waits for the next things to answer, in the order to answer them: what
     /// the sandbox still had to say comes before its end.
-    fn wait(&self) -> Result<Vec<Source>> {
+    fn wait(&mut self) -> Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Control, Source::BwrapEnd];
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             PollFd::new(&self.control, PollFlags::IN),
-            PollFd::new(&self.bwrap, PollFlags::IN),
+            PollFd::new(&self.bwrap.process, PollFlags::IN),
         ];
         if let Some(joiner) = &self.joiner {
             sources.extend([Source::Helper, Source::HelperEnd]);
             fds.push(PollFd::new(&joiner.socket, PollFlags::IN));
             fds.push(PollFd::new(&joiner.process, PollFlags::IN));
         }
-        let broker = self.broker.as_ref().and_then(Broker::fd);
+        let broker = self.broker.as_ref().filter(|_| !self.broker_done).and_then(Broker::fd);
         if let Some(broker) = broker {
             sources.push(Source::Broker);
             fds.push(PollFd::from_borrowed_fd(broker, PollFlags::IN));
@@ -469,6 +392,13 @@ impl Run<'_> {
             _ => !said(fd).is_empty(),
         });
         let mut ready: Vec<Source> = ready.map(|(source, _)| *source).collect();
+        // Its hang-up would be reported again and again until the sandbox is
+        // taken down.
+        let hung_up = sources
+            .iter()
+            .zip(&fds)
+            .any(|(source, fd)| *source == Source::Broker && said(fd) == PollFlags::HUP);
+        self.broker_done |= hung_up;
         ready.sort_by_key(|source| match source {
             Source::Signals => 0,
             Source::Helper => 1,
@@ -574,7 +504,7 @@ impl Run<'_> {
 
     /// Answers all that the inner stage has said by now.
     fn hear_inner(&mut self) -> Result<(), LaunchError> {
-        while self.status.is_none() && is_readable(&self.control)? {
+        while self.bwrap.status.is_none() && is_readable(&self.control)? {
             self.hear_one()?;
         }
         Ok(())
@@ -634,19 +564,7 @@ impl Run<'_> {
     }
 
     fn reap_bwrap(&mut self) -> Result<(), LaunchError> {
-        if self.status.is_some() {
-            return Ok(());
-        }
-        match waitpid(Some(self.bwrap_pid), WaitOptions::empty()) {
-            Ok(Some((_, status))) => {
-                let status =
-                    status.exit_status().or(status.terminating_signal().map(|signal| 128 + signal));
-                self.status = Some((status.unwrap_or(125) & 0xff) as u8);
-                Ok(())
-            }
-            Ok(None) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(LaunchError::Other(failed("waitpid")(error))),
-        }
+        Ok(self.bwrap.reap().map_err(failed("waitpid"))?)
     }
 
     /// Lets the program go once both the mounts and the inner stage are ready.
@@ -655,7 +573,7 @@ impl Run<'_> {
         if self.started || !joined || self.inner.is_none() {
             return Ok(());
         }
-        if !self.launch.joiner && !self.finished {
+        if !self.by_joiner && !self.finished {
             match &self.joiner {
                 None if !self.finishing => {
                     self.joiner = Some(self.fork_guard()?);
@@ -772,7 +690,7 @@ impl Run<'_> {
 
     fn why_bwrap_failed(&mut self) -> LaunchError {
         let complaint = self.complaint();
-        let status = self.status.unwrap_or(125);
+        let status = self.bwrap.status.unwrap_or(125);
         LaunchError::Bwrap(if complaint.is_empty() {
             format!("bubblewrap ended with status {status}")
         } else {
@@ -784,14 +702,14 @@ impl Run<'_> {
         if let Some((_, inner, _)) = &self.inner {
             let _ = pidfd_send_signal(inner, Signal::KILL);
         }
-        let _ = pidfd_send_signal(&self.bwrap, Signal::KILL);
+        self.bwrap.kill();
     }
 
     /// Ends and reaps every process of the run.
     fn end_everything(&mut self) {
-        if self.status.is_none() {
+        if self.bwrap.status.is_none() {
             self.kill();
-            let _ = waitpid(Some(self.bwrap_pid), WaitOptions::empty());
+            let _ = self.bwrap.reap();
         }
         if let Some(helper) = self.joiner.take() {
             let _ = pidfd_send_signal(&helper.process, Signal::KILL);

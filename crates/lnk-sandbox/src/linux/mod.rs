@@ -1,6 +1,7 @@
 //! The Linux fences: bubblewrap's namespaces, mounts, Landlock, seccomp, the
 //! broker of Unix sockets.
 
+pub mod begun;
 pub mod broker;
 pub mod bwrap;
 pub mod bwrap_path;

@@ -100,9 +100,9 @@ pub fn folder(root: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedF
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
         opened => return opened,
     }
-    let (parent, name) = parent_and_name(path)?;
-    let parent = folder(root, parent, 0o755)?;
-    match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
+    let mode = Mode::from_raw_mode(mode);
+    let made = in_parent(root, path, |parent, name| rustix::fs::mkdirat(parent, name, mode))?;
+    match made {
         Ok(()) | Err(Errno::EXIST) => open_below(root, path),
         Err(error) => Err(error.into()),
     }
@@ -118,10 +118,11 @@ pub fn file(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
         opened => return opened,
     }
-    let (parent, name) = parent_and_name(path)?;
-    let parent = folder(root, parent, 0o755)?;
     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o444))?)
+    let made = in_parent(root, path, |parent, name| {
+        rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o444))
+    })?;
+    Ok(made?)
 }
 
 /// Makes a file with this content; one that is there stays as it is and is an
@@ -130,10 +131,10 @@ pub fn file(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// Those of [`folder`], openat(2) and write(2).
 pub fn write_file(root: BorrowedFd<'_>, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let (parent, name) = parent_and_name(path)?;
-    let parent = folder(root, parent, 0o755)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o600))?;
+    let file = in_parent(root, path, |parent, name| {
+        rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))
+    })??;
     let mut left = content;
     while !left.is_empty() {
         left = &left[rustix::io::write(&file, left)?..];
@@ -147,16 +148,32 @@ pub fn write_file(root: BorrowedFd<'_>, path: &Path, content: &[u8], mode: u32) 
 /// # Errors
 /// Those of [`folder`] and symlinkat(2).
 pub fn link(root: BorrowedFd<'_>, path: &Path, to: &Path) -> io::Result<()> {
-    let (parent, name) = parent_and_name(path)?;
-    let parent = folder(root, parent, 0o755)?;
-    match rustix::fs::symlinkat(to, &parent, name) {
-        Err(Errno::EXIST) => {
-            let there = rustix::fs::readlinkat(&parent, name, Vec::new())?;
+    let made =
+        in_parent(root, path, |parent, name| match rustix::fs::symlinkat(to, parent, name) {
+            Err(Errno::EXIST) => rustix::fs::readlinkat(parent, name, Vec::new()).map(Some),
+            made => made.map(|()| None),
+        })?;
+    match made? {
+        Some(there) => {
             let same = there.to_bytes() == to.as_os_str().as_encoded_bytes();
             if same { Ok(()) } else { Err(Errno::EXIST.into()) }
         }
-        made => Ok(made?),
+        None => Ok(()),
     }
+}
+
+/// Does something with a path's parent, made where it is missing, and its name.
+fn in_parent<T>(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    act: impl FnOnce(BorrowedFd<'_>, &std::ffi::OsStr) -> T,
+) -> io::Result<T> {
+    let (parent, name) = parent_and_name(path)?;
+    if parent.as_os_str().is_empty() || parent == Path::new("/") {
+        return Ok(act(root, name));
+    }
+    let parent = folder(root, parent, 0o755)?;
+    Ok(act(parent.as_fd(), name))
 }
 
 fn parent_and_name(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {

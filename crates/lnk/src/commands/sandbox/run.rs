@@ -125,6 +125,7 @@ fn notice(Notice(line): Notice) {
 
 fn report(outcome: &Outcome) {
     outcome.message.iter().for_each(|line| ui::failure(line));
+    outcome.warnings.iter().for_each(|warning| ui::failure(&warning.0));
     outcome.refused.iter().cloned().for_each(notice);
 }
 
