@@ -283,7 +283,7 @@ const BY_ARGUMENT: &[Rule] = &[
     rule(libc::SYS_mknod, &[AnyBit(1, SET_ID)], FailWith(EPERM)),
     rule(libc::SYS_mknodat, &[AnyBit(2, SET_ID)], FailWith(EPERM)),
     // The caller's shell is in the same process group.
-    rule(libc::SYS_setpriority, &[Is(0, libc::PRIO_PGRP as u32)], FailWith(EPERM)),
+    rule(libc::SYS_setpriority, &[Is(0, libc::PRIO_PGRP)], FailWith(EPERM)),
     rule(libc::SYS_ioprio_set, &[Is(0, IOPRIO_WHO_PGRP)], FailWith(EPERM)),
 ];
 
