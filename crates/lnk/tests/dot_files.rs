@@ -633,7 +633,7 @@ fn nothing_of_the_trick_runs(env: &TestEnv) {
     env.sh(&trick).cwd("sub").run().ok();
     env.sh("git status; git commit -qm x --allow-empty").run();
     assert!(env.home().join("ran").exists(), "the trick is a real one");
-    fs::remove_file(env.home().join("ran")).unwrap();
+    fs::remove_file(env.home().join("ran")).expect("git ran something");
 }
 
 /// The write folder is below the top of the repository that governs it.
