@@ -17,6 +17,13 @@ const MAX_INCLUDES: usize = 10;
 /// The most files read, whatever includes what.
 const MAX_FILES: usize = 100;
 
+/// Where git looks for the caller's own settings, git-config(1), the first of
+/// the lowest rank.
+#[must_use]
+pub fn files(home: &Path) -> [PathBuf; 3] {
+    ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
+}
+
 /// The text of a configuration that holds only `user.name` and `user.email` as
 /// the caller's own `files` give them, later ones first in rank. `None` if they
 /// give neither.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, reason};
 use crate::mountinfo::Mounts;
 use crate::never::Never;
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
-use crate::run::Request;
+use crate::request::Request;
 
 /// A folder or file that the program may read, or also write.
 #[derive(Debug)]

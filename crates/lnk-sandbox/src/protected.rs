@@ -10,9 +10,9 @@ use rustix::io::Errno;
 
 use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect, reads_of};
 use crate::error::{Error, Result, failed, reason};
+use crate::gitconfig;
 use crate::paths::{Identity, open_real};
 use crate::policy::{Grant, Hide, Policy};
-use crate::run::git_config_files;
 use crate::state::Settings;
 
 /// How often the folders are looked at again when names appear meanwhile.
@@ -140,7 +140,7 @@ fn is_folder(grant: &Grant) -> bool {
 }
 
 fn look<'a>(grant: &'a Grant, policy: &Policy) -> Result<(&'a Grant, Protection)> {
-    let config_files = git_config_files(&policy.home_real);
+    let config_files = gitconfig::files(&policy.home_real);
     let others: Vec<&Path> = policy.grants.iter().map(|other| other.held.real.as_path()).collect();
     let protection = protect(&grant.held.real, &config_files, &others).map_err(refused(grant))?;
     Ok((grant, protection))

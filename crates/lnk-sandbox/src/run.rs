@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lnk_spec::shown;
 
@@ -10,41 +10,14 @@ use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
 use crate::linux::begun::Begun;
-use crate::linux::launch::{Ended, Launch, LaunchError, name_ready};
+use crate::linux::failure::{LaunchError, name_ready};
+use crate::linux::launch::{Ended, Launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::protected::{Protected, put_back};
+use crate::request::{Renderer, Request};
 use crate::state::Settings;
 use crate::{gitconfig, not_run};
-
-/// What `run` was asked for, as typed: paths aren't resolved yet.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// `--read` folders or files.
-    pub read: Vec<PathBuf>,
-    /// `--write` folders or files.
-    pub write: Vec<PathBuf>,
-    /// `--write-dot-files` folders.
-    pub write_dot_files: Vec<PathBuf>,
-    /// `--hide` folders or files.
-    pub hide: Vec<PathBuf>,
-    /// The program and its arguments; never empty.
-    pub program: Vec<OsString>,
-    /// How the mounts are made; [`Renderer::Auto`] unless forced.
-    pub renderer: Renderer,
-}
-
-/// Who makes the mounts. Both give the same sandbox.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Renderer {
-    /// The joiner, and bubblewrap where the joiner can't.
-    #[default]
-    Auto,
-    /// bubblewrap's own arguments.
-    Bwrap,
-    /// The joiner or nothing.
-    Joiner,
-}
 
 /// Something worth a line while or after a program runs.
 #[derive(Clone, Debug)]
@@ -91,7 +64,7 @@ pub fn run(
     let protected = Protected::new(&mut policy, settings.as_ref())?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let gitconfig =
-        gitconfig::git_identity(&git_config_files(&policy.home_real), &policy.home_real);
+        gitconfig::git_identity(&gitconfig::files(&policy.home_real), &policy.home_real);
     let plan = Plan::new(
         &policy,
         caller,
@@ -147,12 +120,6 @@ fn refuse_inside() -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Where git looks for the caller's own settings, git-config(1), the first of
-/// the lowest rank.
-pub(crate) fn git_config_files(home: &Path) -> [PathBuf; 3] {
-    ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
 }
 
 /// What protects dot files is remembered in Link's settings. A run that only

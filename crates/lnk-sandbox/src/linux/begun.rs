@@ -19,11 +19,15 @@ use rustix::process::{
 };
 
 use crate::error::failed;
-use crate::linux::joiner::PIPE_SIZE;
-use crate::linux::launch::{LaunchError, SIGNALS};
+use crate::linux::failure::LaunchError;
 use crate::linux::message;
 use crate::plan::OWN_BINARY;
 
+/// One page, the least a pipe holds (pipe(7)): when one byte more than that was
+/// written, somebody reads.
+pub const PIPE_SIZE: usize = 4096;
+/// Signals that the supervisor answers to.
+pub(super) const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// The arguments on bubblewrap's command line, behind those that it reads.
 pub const ON_COMMAND_LINE: usize = 5;
 

@@ -14,10 +14,6 @@ use crate::plan::{Mount, OWN_BINARY, Plan};
 /// its source).
 const MAX_ARGUMENTS: usize = 9000;
 
-/// Device nodes of the machine's that a sandbox has; bubblewrap's own choice,
-/// and the joiner's.
-pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-
 /// A list of arguments, and the descriptors it names.
 #[derive(Debug, Default)]
 pub struct Arguments {
@@ -177,11 +173,4 @@ fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     seek(&fd, rustix::fs::SeekFrom::Start(0))?;
     fcntl_add_seals(&fd, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
-}
-
-/// Whether a mount in the list decides what is at its own target, or another
-/// mount at the same target comes later.
-pub(super) fn decides(mounts: &[Mount], index: usize) -> bool {
-    let target: &Path = mounts[index].target();
-    !mounts[index + 1..].iter().any(|later| later.target() == target)
 }

@@ -41,7 +41,7 @@ const COVER_TRIES: usize = 1000;
 pub(super) fn cover_links(root: &OwnedFd, watched: &[Watched]) -> Result<(), String> {
     for Watched { path, cover } in watched {
         if let Recover::Link { from } = cover {
-            super::joiner::cover(root.as_fd(), path, from, None)
+            tree::cover(root.as_fd(), path, from, None)
                 .map_err(|error| format!("{}: {error}", lnk_spec::shown::word(path)))?;
         }
     }
@@ -218,12 +218,12 @@ fn cover_once(
         Recover::Hidden => {
             let folder = kind == rustix::fs::FileType::Directory;
             let from = if folder { EMPTY_FOLDER } else { EMPTY_COVER };
-            super::joiner::cover(root.as_fd(), &path, Path::new(from), None)
+            tree::cover(root.as_fd(), &path, Path::new(from), None)
         }
-        Recover::Link { from } if is_link => super::joiner::cover(root.as_fd(), &path, from, None),
+        Recover::Link { from } if is_link => tree::cover(root.as_fd(), &path, from, None),
         // A link where none was: covered by what shows nothing.
         Recover::Itself { .. } if is_link => {
-            super::joiner::cover(root.as_fd(), &path, Path::new(EMPTY_COVER), None)
+            tree::cover(root.as_fd(), &path, Path::new(EMPTY_COVER), None)
         }
         Recover::Itself { write } => {
             let copy = tree::copy_of(place.as_fd(), tree::bound(*write))?;

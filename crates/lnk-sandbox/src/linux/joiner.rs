@@ -24,15 +24,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::ThreadNameSpaceType;
 
 use crate::error::reason;
-use crate::linux::bwrap::DEVICES;
+use crate::linux::begun::PIPE_SIZE;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::{guard, tree};
 use crate::paths::Identity;
 use crate::plan::{Mount, OWN_BINARY, Plan};
 
-/// One page, the least a pipe holds (pipe(7)): when one byte more than that was
-/// written, somebody reads.
-pub const PIPE_SIZE: usize = 4096;
 /// How long to wait for the new user namespace's map, in steps of
 /// [`MAP_WAIT`].
 const MAP_TRIES: u32 = 50_000;
@@ -297,16 +294,16 @@ impl Joiner<'_> {
         for (mount, Prepared { copy, place }) in self.plan.mounts.iter().zip(prepared) {
             let target = mount.target();
             if let Mount::Cover { from, over, .. } = mount {
-                cover(root, target, from, *over).map_err(changed(target))?;
+                tree::cover(root, target, from, *over).map_err(changed(target))?;
                 continue;
             }
             let made = match (place, over(mount)) {
                 (Some(_), _) => None,
                 // In a folder of the machine's nothing is made: what was judged
                 // is there, or the run ends.
-                (None, Some(identity)) if self.is_in_a_folder(target) => {
-                    Some(Some(place_if_same(root, target, identity).map_err(changed(target))?))
-                }
+                (None, Some(identity)) if self.is_in_a_folder(target) => Some(Some(
+                    tree::place_if_same(root, target, identity).map_err(changed(target))?,
+                )),
                 (None, _) => Some(make(root, target, mount)?),
             };
             let place = place.as_ref().or(made.as_ref()).and_then(Option::as_ref);
@@ -447,32 +444,6 @@ fn over(mount: &Mount) -> Option<Identity> {
     }
 }
 
-/// What is at `path` below `root`, if it still is what was judged.
-fn place_if_same(root: BorrowedFd<'_>, path: &Path, identity: Identity) -> io::Result<OwnedFd> {
-    let place = tree::open_below(root, path)?;
-    if Identity::from(&rustix::fs::fstat(&place)?) != identity {
-        return Err(io::Error::from_raw_os_error(libc::ESTALE));
-    }
-    Ok(place)
-}
-
-/// Covers `target`, a link itself if it is one, by a generated file; if it still
-/// is what was judged.
-pub(super) fn cover(
-    root: BorrowedFd<'_>,
-    target: &Path,
-    from: &Path,
-    over: Option<Identity>,
-) -> io::Result<()> {
-    let from = tree::open_below(root, from)?;
-    let copy = tree::copy_of(from.as_fd(), tree::bound(false))?;
-    let place = match over {
-        Some(identity) => place_if_same(root, target, identity)?,
-        None => tree::open_below(root, target)?,
-    };
-    tree::attach(copy.as_fd(), place.as_fd())
-}
-
 /// A sandbox's own `/dev`, whole but for what is mounted in it.
 struct Devices {
     folder: OwnedFd,
@@ -505,7 +476,7 @@ impl Devices {
             (tree::tmpfs(0o1777).map_err(unsupported("tmpfs"))?, in_dev(&folder, "shm")?),
             (tree::devpts().map_err(unsupported("devpts"))?, in_dev(&folder, "pts")?),
         ];
-        let nodes = DEVICES.map(|name| (name, Path::new("/dev").join(name)));
+        let nodes = tree::DEVICES.map(|name| (name, Path::new("/dev").join(name)));
         let console = terminal.map(|terminal| ("console", terminal.to_path_buf()));
         for (name, path) in nodes.into_iter().chain(console) {
             let place = tree::file(folder.as_fd(), Path::new(name)).map_err(failed(&path))?;

@@ -1,14 +1,12 @@
 //! The supervisor: starts bubblewrap and the joiner, sees every fence stand,
 //! lets the program go, and stays with it to its end.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lnk_sys::mount::set_attributes;
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,25 +16,24 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use crate::error::{Error, Result, failed, reason};
-use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, number};
+use crate::error::{Error, Result, failed};
+use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, SIGNALS, number};
 use crate::linux::broker::{Broker, Inside};
-use crate::linux::bwrap::{self, Arguments};
-use crate::linux::guard;
+use crate::linux::bwrap::Arguments;
+use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::inner::{Expected, Orders, Place};
 use crate::linux::joiner::Joiner;
 use crate::linux::message::{self, FromInner, FromJoiner};
+use crate::linux::{finish, guard};
 use crate::mountinfo::Mounts;
 use crate::paths::Identity;
-use crate::plan::{Mount, OWN_BINARY, Plan};
+use crate::plan::Plan;
 
 /// How long a program may take to end after TERM or HUP, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long a sandbox may take to be built, before it is given up: it takes
 /// milliseconds, and on a machine under load seconds.
 const START: Duration = Duration::from_secs(60);
-/// Signals that the supervisor answers to.
-pub(super) const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// Of bubblewrap's complaints, the bytes kept.
 const MAX_COMPLAINT: usize = 4096;
 
@@ -49,23 +46,6 @@ pub struct Ended {
     pub not_executed: Option<(i32, PathBuf)>,
     /// Unix sockets that it was refused.
     pub refused_sockets: Vec<Vec<u8>>,
-}
-
-/// Why a launch failed before the program ran.
-#[derive(Debug)]
-pub enum LaunchError {
-    /// The joiner can't work here; bubblewrap can make the mounts instead.
-    JoinerUnsupported(String),
-    /// bubblewrap failed, with what it wrote.
-    Bwrap(String),
-    /// Anything else.
-    Other(Error),
-}
-
-impl From<Error> for LaunchError {
-    fn from(error: Error) -> Self {
-        LaunchError::Other(error)
-    }
 }
 
 /// A sandbox to launch.
@@ -109,7 +89,7 @@ impl Launch<'_> {
         arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?;
         let (arguments, files) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
         let begun = Begun::without_joiner(path, &files)?;
-        let expected = expected(&self.plan.mounts);
+        let expected = finish::expected(&self.plan.mounts);
         begun.order(&self.orders(&begun.signals, expected)).map_err(failed("orders"))?;
         self.run(begun, &arguments, None)
     }
@@ -200,49 +180,6 @@ impl Launch<'_> {
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
     }
-}
-
-/// A call that the kernel lacks, or a filter around `lnk` refuses, before
-/// anything ran is the machine's state, which `ready` looks at.
-pub(crate) fn name_ready(error: LaunchError) -> LaunchError {
-    match error {
-        LaunchError::Other(Error::Io { what, source })
-            if matches!(source.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) =>
-        {
-            LaunchError::Other(Error::NotReady(format!("{what}: {}", reason(&source))))
-        }
-        other => other,
-    }
-}
-
-/// Every place where something is mounted: what the plan says, and what was
-/// mounted below its folders on the machine.
-fn expected_points(mounts: &[Mount], host: &Mounts) -> HashSet<PathBuf> {
-    let mut points: HashSet<PathBuf> = ["/", OWN_BINARY].map(PathBuf::from).into();
-    points.extend(mounts.iter().map(|mount| mount.target().to_path_buf()));
-    for mount in mounts {
-        if let Mount::Bind { source, target, folder: true, .. } = mount {
-            let below = host.iter().filter_map(|mount| mount.point.strip_prefix(source).ok());
-            points
-                .extend(below.filter(|path| *path != Path::new("")).map(|path| target.join(path)));
-        }
-    }
-    points
-}
-
-/// What the inner stage checks where bubblewrap mounted by path.
-fn expected(mounts: &[Mount]) -> Vec<Expected> {
-    let deciding = mounts.iter().enumerate().filter(|(index, _)| bwrap::decides(mounts, *index));
-    let expectation = |mount: &Mount| match mount {
-        Mount::Bind { target, identity, write, .. } => {
-            Some(Expected::Bound { at: target.into(), identity: *identity, write: *write })
-        }
-        Mount::Tmpfs { target, mode, .. } => {
-            Some(Expected::InMemory { at: target.into(), mode: *mode })
-        }
-        Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => None,
-    };
-    deciding.filter_map(|(_, mount)| expectation(mount)).collect()
 }
 
 fn too_many_mounts(error: io::Error) -> LaunchError {
@@ -582,7 +519,9 @@ impl Run<'_> {
                 }
                 _ => self.finished = true,
             }
-            self.verify_mounts()?;
+            let pid = self.inner.as_ref().map(|(pid, _, _)| *pid);
+            let pid = pid.ok_or_else(|| failed("the mounts")(Errno::SRCH))?;
+            finish::verify(pid, &self.launch.plan.mounts, self.launch.host_mounts)?;
         }
         let Some((pid, _, fds)) = &mut self.inner else { return Ok(()) };
         let mut fds = fds.drain(..);
@@ -618,25 +557,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// bubblewrap mounts by path: what it made is looked through before anything
-    /// runs. Nothing else may be mounted, and nothing may appear later.
-    fn verify_mounts(&self) -> Result<()> {
-        let Some((pid, _, _)) = &self.inner else { return Err(failed("the mounts")(Errno::SRCH)) };
-        let table = std::fs::read(format!("/proc/{}/mountinfo", pid.as_raw_nonzero()));
-        let table = Mounts::parse(&table.map_err(failed("the sandbox's mounts"))?);
-        let expected = expected_points(&self.launch.plan.mounts, self.launch.host_mounts);
-        for mount in table.iter() {
-            let own = ["/proc", "/dev"].iter().any(|folder| mount.point.starts_with(folder));
-            if mount.propagates || !(own || expected.contains(mount.point.as_path())) {
-                let point = lnk_spec::shown::word(&mount.point);
-                return Err(Error::Refused(format!(
-                    "{point} changed while the sandbox was built; run it again"
-                )));
-            }
-        }
-        Ok(())
-    }
-
     /// Where bubblewrap made the mounts: a process that joins its namespaces
     /// now, detaches them from the machine's, covers links, and guards if there
     /// is anything to guard.
@@ -657,8 +577,8 @@ impl Run<'_> {
                 }
                 let watched = &self.launch.plan.watched;
                 let finished = || {
-                    let root = join_as_guard(&mounts, &users)?;
-                    finish_mounts(&root)?;
+                    let root = finish::join(&mounts, &users)?;
+                    finish::finish(&root)?;
                     Ok(root)
                 };
                 let root = finished().map_err(FromJoiner::Unsupported).and_then(|root| {
@@ -727,38 +647,6 @@ fn is_readable(fd: &OwnedFd) -> Result<bool> {
         Err(Errno::INTR) => Ok(true),
         Err(error) => Err(failed("poll")(error)),
     }
-}
-
-/// What bubblewrap's arguments can't say: mounts that nothing reaches from the
-/// machine later, and device nodes whose modes, which are the machine's, stay.
-fn finish_mounts(root: &OwnedFd) -> Result<(), String> {
-    let failed = |what: &Path| {
-        let what = lnk_spec::shown::word(what);
-        move |error: io::Error| format!("{what}: {}", reason(&error))
-    };
-    lnk_sys::mount::make_private(root.as_fd()).map_err(failed(Path::new("/")))?;
-    for name in bwrap::DEVICES.into_iter().chain(["console"]) {
-        let path = Path::new("/dev").join(name);
-        match super::tree::open_below(root.as_fd(), &path) {
-            Ok(node) => {
-                set_attributes(node.as_fd(), super::tree::DEVICE, false).map_err(failed(&path))?
-            }
-            Err(error) if name == "console" && error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) => return Err(failed(&path)(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Enters the namespaces of a sandbox that is ready.
-fn join_as_guard(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
-    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))
-        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
-    move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
-        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
-    rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| format!("/: {}", reason(&error.into())))
 }
 
 /// Children that came to us when bubblewrap was killed: the sandbox's process

@@ -5,6 +5,8 @@ pub mod begun;
 pub mod broker;
 pub mod bwrap;
 pub mod bwrap_path;
+pub mod failure;
+pub mod finish;
 pub mod guard;
 pub mod inner;
 pub mod joiner;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use crate::paths::Identity;
 use lnk_sys::mount::{Attributes, set_attributes};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -15,6 +16,10 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 pub fn bound(write: bool) -> Attributes {
     Attributes { read_only: !write, no_devices: true, no_exec: false }
 }
+
+/// Device nodes of the machine's that a sandbox has; bubblewrap's own choice,
+/// and the joiner's.
+pub const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// What a device node gets. On a read-only mount a device is written as before,
 /// but its mode, owner and times, which are the machine's, stay.
@@ -187,4 +192,36 @@ fn parent_and_name(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
 pub fn mount_id(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, rustix::fs::StatxFlags::MNT_ID)?;
     Ok(stat.stx_mnt_id)
+}
+
+/// What is at `path` below `root`, if it still is what was judged.
+///
+/// # Errors
+/// `ESTALE` for something else, and those of [`open_below`].
+pub fn place_if_same(root: BorrowedFd<'_>, path: &Path, identity: Identity) -> io::Result<OwnedFd> {
+    let place = open_below(root, path)?;
+    if Identity::from(&rustix::fs::fstat(&place)?) != identity {
+        return Err(io::Error::from_raw_os_error(libc::ESTALE));
+    }
+    Ok(place)
+}
+
+/// Covers `target`, a link itself if it is one, by a generated file; if it still
+/// is what was judged.
+///
+/// # Errors
+/// `ESTALE` for something else, and those of [`copy_of`] and [`attach`].
+pub fn cover(
+    root: BorrowedFd<'_>,
+    target: &Path,
+    from: &Path,
+    over: Option<Identity>,
+) -> io::Result<()> {
+    let from = open_below(root, from)?;
+    let copy = copy_of(from.as_fd(), bound(false))?;
+    let place = match over {
+        Some(identity) => place_if_same(root, target, identity)?,
+        None => open_below(root, target)?,
+    };
+    attach(copy.as_fd(), place.as_fd())
 }

@@ -1,0 +1,33 @@
+//! What a run is asked for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What `run` was asked for, as typed: paths aren't resolved yet.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// `--read` folders or files.
+    pub read: Vec<PathBuf>,
+    /// `--write` folders or files.
+    pub write: Vec<PathBuf>,
+    /// `--write-dot-files` folders.
+    pub write_dot_files: Vec<PathBuf>,
+    /// `--hide` folders or files.
+    pub hide: Vec<PathBuf>,
+    /// The program and its arguments; never empty.
+    pub program: Vec<OsString>,
+    /// How the mounts are made; [`Renderer::Auto`] unless forced.
+    pub renderer: Renderer,
+}
+
+/// Who makes the mounts. Both give the same sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Renderer {
+    /// The joiner, and bubblewrap where the joiner can't.
+    #[default]
+    Auto,
+    /// bubblewrap's own arguments.
+    Bwrap,
+    /// The joiner or nothing.
+    Joiner,
+}
