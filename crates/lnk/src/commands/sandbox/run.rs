@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 use lnk_sandbox::nearest::nearest;
-use lnk_sandbox::run::Renderer;
+use lnk_sandbox::Renderer;
 use lnk_sandbox::{Caller, Error, Notice, Outcome, Request};
 
 use super::{caller, ready};
