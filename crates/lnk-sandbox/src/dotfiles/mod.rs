@@ -23,7 +23,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What stays open: repositories below the top other than submodules; scripts
+//! What stays open: repositories below the top other than submodules, and ones
+//! elsewhere that run something from the folder without surrounding it; scripts
 //! that the user's own tools run without being dot files; a name that a program
 //! outside replaces while the sandbox runs, until the mount is repaired.
 
