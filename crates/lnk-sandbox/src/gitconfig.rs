@@ -8,6 +8,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::caller::Caller;
+
 use lnk_spec::git::config::{Config, MAX_LEN, quote};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
@@ -20,8 +22,14 @@ const MAX_FILES: usize = 100;
 /// Where git looks for the caller's own settings, git-config(1), the first of
 /// the lowest rank.
 #[must_use]
-pub fn files(home: &Path) -> [PathBuf; 3] {
-    ["/etc/gitconfig".into(), home.join(".config/git/config"), home.join(".gitconfig")]
+pub fn files(caller: &Caller, home: &Path) -> Vec<PathBuf> {
+    let absolute = |name| caller.var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = absolute("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
+    let mut files =
+        vec!["/etc/gitconfig".into(), config.join("git/config"), home.join(".gitconfig")];
+    files.extend(absolute("GIT_CONFIG_SYSTEM"));
+    files.extend(absolute("GIT_CONFIG_GLOBAL"));
+    files
 }
 
 /// The text of a configuration that holds only `user.name` and `user.email` as

@@ -8,6 +8,7 @@ use lnk_spec::shown;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use crate::caller::Caller;
 use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect, reads_of};
 use crate::error::{Error, Result, failed, reason};
 use crate::gitconfig;
@@ -40,7 +41,12 @@ impl Protected {
     ///
     /// # Errors
     /// [`Error::Refused`] naming a folder that can't be looked at whole.
-    pub fn new(policy: &mut Policy, settings: Option<&Settings>) -> Result<Protected> {
+    pub fn new(
+        policy: &mut Policy,
+        settings: Option<&Settings>,
+        caller: &Caller,
+    ) -> Result<Protected> {
+        let config_files = gitconfig::files(caller, &policy.home_real);
         let Some(settings) = settings else { return Ok(Protected::default()) };
         let state = settings.placeholders()?;
         for _ in 0..LOOKS {
@@ -54,7 +60,7 @@ impl Protected {
                 .grants
                 .iter()
                 .filter(|grant| is_protected(grant))
-                .map(|grant| look(grant, policy));
+                .map(|grant| look(grant, policy, &config_files));
             let protections = protections.collect::<Result<Vec<_>>>()?;
             let agents_folder =
                 agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
@@ -107,7 +113,9 @@ impl Protected {
     }
 
     fn add(&mut self, policy: &Policy, grant: &Grant, protection: &Protection) -> Result<()> {
-        self.masks.extend(protection.with_placeholders(&grant.held.real));
+        // The names in a folder inside whose dot files are opened are its own.
+        let masks = protection.with_placeholders(&grant.held.real);
+        self.masks.extend(masks.into_iter().filter(|mask| !is_opened(policy, &mask.path)));
         self.add_reads(policy, &protection.reads);
         let linked = protection.hard_linked.iter();
         self.warnings.extend(linked.map(|file| {
@@ -139,10 +147,13 @@ fn is_folder(grant: &Grant) -> bool {
     grant.held.file_type() == FileType::Directory
 }
 
-fn look<'a>(grant: &'a Grant, policy: &Policy) -> Result<(&'a Grant, Protection)> {
-    let config_files = gitconfig::files(&policy.home_real);
+fn look<'a>(
+    grant: &'a Grant,
+    policy: &Policy,
+    config_files: &[PathBuf],
+) -> Result<(&'a Grant, Protection)> {
     let others: Vec<&Path> = policy.grants.iter().map(|other| other.held.real.as_path()).collect();
-    let protection = protect(&grant.held.real, &config_files, &others).map_err(refused(grant))?;
+    let protection = protect(&grant.held.real, config_files, &others).map_err(refused(grant))?;
     Ok((grant, protection))
 }
 

@@ -61,10 +61,10 @@ pub fn run(
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let settings = settings(&policy)?;
 
-    let protected = Protected::new(&mut policy, settings.as_ref())?;
+    let protected = Protected::new(&mut policy, settings.as_ref(), caller)?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
     let gitconfig =
-        gitconfig::git_identity(&gitconfig::files(&policy.home_real), &policy.home_real);
+        gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
     let plan = Plan::new(
         &policy,
         caller,

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::ArgAction;
-use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::Renderer;
+use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::{Caller, Error, Notice, Outcome, Request};
 
 use super::{caller, ready};
