@@ -95,7 +95,8 @@ impl Begun {
             inherited.extend(pipes.inherited());
         }
         let mut command = Command::new(path);
-        command.arg0("bwrap").env_clear().current_dir("/");
+        // With a folder of its own it would be forked, not spawned.
+        command.arg0("bwrap").env_clear();
         command.args(["--args", &number(&arguments_read), OWN_BINARY, super::INNER]);
         command.args([number(&control_inside), number(&orders), number(&stderr)]);
         command.stderr(Stdio::from(complaints_write));
