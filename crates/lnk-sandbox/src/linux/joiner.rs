@@ -126,8 +126,11 @@ impl Joiner<'_> {
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
         let host = self.host_tree()?;
-        let mut prepared: Vec<Prepared> =
-            self.plan.mounts.iter().map(|mount| Prepared::copied(mount, &host)).collect();
+        let copied = (0..self.plan.mounts.len()).map(|index| Prepared {
+            copy: self.copy_of(index, &host).and_then(Result::ok),
+            place: None,
+        });
+        let mut prepared: Vec<Prepared> = copied.collect();
         self.wait_for_map()?;
         for (index, mount) in self.plan.mounts.iter().enumerate() {
             if let Mount::Tmpfs { mode, .. } = mount {
@@ -141,10 +144,9 @@ impl Joiner<'_> {
         self.wait_until_read()?;
         // While bubblewrap prepared, its own mounts covered part of the
         // machine's tree; now they don't.
-        for (mount, prepared) in self.plan.mounts.iter().zip(&mut prepared) {
-            if let (Mount::Bind { source, identity, write, .. }, None) = (mount, &prepared.copy) {
-                let copy = copy_if_same(&host, source, *identity, *write);
-                prepared.copy = Some(copy.map_err(changed(source))?);
+        for (index, prepared) in prepared.iter_mut().enumerate() {
+            if let (None, Some(copy)) = (&prepared.copy, self.copy_of(index, &host)) {
+                prepared.copy = Some(copy.map_err(changed(self.plan.mounts[index].target()))?);
             }
         }
         let root = rustix::fs::open(
@@ -210,6 +212,44 @@ impl Joiner<'_> {
         Err(Stop::Unsupported("the machine's tree isn't where bubblewrap keeps it".into()))
     }
 
+    /// A copy of what is bound, with its attributes, if it still is what was
+    /// judged. What lies in a read-only place in memory has them with that place,
+    /// in one call for all.
+    fn copy_of(&self, index: usize, host: &OwnedFd) -> Option<io::Result<OwnedFd>> {
+        let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] else {
+            return None;
+        };
+        let place = open_if_same(host, source, *identity);
+        let with_its_place =
+            self.around(index).is_some_and(|around| self.is_read_only_whole(around));
+        Some(place.and_then(|place| match with_its_place {
+            true => tree::bare_copy_of(place.as_fd()),
+            false => tree::copy_of(place.as_fd(), tree::bound(*write)),
+        }))
+    }
+
+    /// The mount in which a mount's target lies.
+    fn around(&self, index: usize) -> Option<usize> {
+        let target = self.plan.mounts[index].target();
+        self.plan.mounts[..index].iter().rposition(|mount| {
+            let mounted = matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { .. });
+            mounted && target.starts_with(mount.target())
+        })
+    }
+
+    /// Whether a mount is a place in memory that becomes read-only with all that
+    /// is mounted in it.
+    fn is_read_only_whole(&self, index: usize) -> bool {
+        let Mount::Tmpfs { target, frozen: true, .. } = &self.plan.mounts[index] else {
+            return false;
+        };
+        self.plan.mounts.iter().all(|mount| match mount {
+            Mount::Bind { target: inside, write, .. } => !write || !inside.starts_with(target),
+            Mount::Tmpfs { target: inside, frozen, .. } => *frozen || !inside.starts_with(target),
+            _ => true,
+        })
+    }
+
     /// The file system in memory in which a mount's target lies, and where in
     /// it, if that is what decides there: its folders can be made before it is
     /// attached.
@@ -220,10 +260,7 @@ impl Joiner<'_> {
     ) -> Option<(BorrowedFd<'p>, &Path)> {
         let mounts = &self.plan.mounts;
         let target = mounts[index].target();
-        let around = mounts[..index].iter().rposition(|mount| {
-            let mounted = matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { .. });
-            mounted && target.starts_with(mount.target())
-        })?;
+        let around = self.around(index)?;
         let Mount::Tmpfs { target: top, .. } = &mounts[around] else { return None };
         let inside = target.strip_prefix(top).ok().filter(|path| *path != Path::new(""))?;
         Some((prepared[around].copy.as_ref()?.as_fd(), inside))
@@ -291,7 +328,8 @@ impl Joiner<'_> {
         let root = root.as_fd();
         let mut frozen = Vec::new();
         devices.attach(root)?;
-        for (mount, Prepared { copy, place }) in self.plan.mounts.iter().zip(prepared) {
+        for (index, Prepared { copy, place }) in prepared.iter().enumerate() {
+            let mount = &self.plan.mounts[index];
             let target = mount.target();
             if let Mount::Cover { from, over, .. } = mount {
                 tree::cover(root, target, from, *over).map_err(changed(target))?;
@@ -311,14 +349,14 @@ impl Joiner<'_> {
                 tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
             }
             if matches!(mount, Mount::Tmpfs { frozen: true, .. }) {
-                frozen.extend(copy);
+                frozen.extend(copy.as_ref().map(|copy| (copy, self.is_read_only_whole(index))));
             }
         }
         let own = tree::file(root, Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
         drop(own);
         self.close_kernel_settings(root)?;
-        for mount in frozen {
-            set_attributes(mount.as_fd(), tree::bound(false), false)
+        for (mount, whole) in frozen {
+            set_attributes(mount.as_fd(), tree::bound(false), whole)
                 .map_err(unsupported("mount_setattr"))?;
         }
         set_attributes(root, tree::bound(false), false).map_err(failed("/"))
@@ -339,7 +377,9 @@ impl Joiner<'_> {
 
     fn attach_own_binary(&self, host: &OwnedFd, root: &OwnedFd) -> Result<(), Stop> {
         let (source, identity) = &self.plan.own_binary;
-        let copy = copy_if_same(host, source, *identity, false).map_err(changed(source))?;
+        let copy = open_if_same(host, source, *identity)
+            .and_then(|file| tree::copy_of(file.as_fd(), tree::bound(false)))
+            .map_err(changed(source))?;
         let place =
             tree::open_below(root.as_fd(), Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
         tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(OWN_BINARY))
@@ -369,22 +409,6 @@ struct Prepared {
     place: Option<Option<OwnedFd>>,
 }
 
-impl Prepared {
-    /// What needs no file system of the sandbox's own. A copy that can't be had
-    /// is tried again later.
-    fn copied(mount: &Mount, host: &OwnedFd) -> Prepared {
-        let copy = match mount {
-            Mount::Bind { source, identity, write, .. } => {
-                copy_if_same(host, source, *identity, *write).ok()
-            }
-            Mount::Tmpfs { .. } | Mount::File { .. } | Mount::Link { .. } | Mount::Cover { .. } => {
-                None
-            }
-        };
-        Prepared { copy, place: None }
-    }
-}
-
 /// Makes a mount's target, at `path` below `root`: for a generated file or link
 /// the thing itself, for others what they are attached to, which is returned.
 fn make(root: BorrowedFd<'_>, path: &Path, mount: &Mount) -> Result<Option<OwnedFd>, Stop> {
@@ -403,13 +427,8 @@ fn make(root: BorrowedFd<'_>, path: &Path, mount: &Mount) -> Result<Option<Owned
     made.map_err(failed(mount.target()))
 }
 
-/// A copy of a file or folder, if it still is what was judged.
-fn copy_if_same(
-    host: &OwnedFd,
-    source: &Path,
-    identity: Identity,
-    write: bool,
-) -> io::Result<OwnedFd> {
+/// A file or folder of the machine's, if it still is what was judged.
+fn open_if_same(host: &OwnedFd, source: &Path, identity: Identity) -> io::Result<OwnedFd> {
     let relative = source.strip_prefix("/").unwrap_or(source);
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -422,7 +441,7 @@ fn copy_if_same(
     if Identity::from(&rustix::fs::fstat(&place)?) != identity {
         return Err(io::Error::from_raw_os_error(libc::ESTALE));
     }
-    tree::copy_of(place.as_fd(), tree::bound(write))
+    Ok(place)
 }
 
 fn changed(source: &Path) -> impl FnOnce(io::Error) -> Stop {

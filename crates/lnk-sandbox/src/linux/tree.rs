@@ -49,13 +49,21 @@ pub fn open_below(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// Those of open_tree(2) and mount_setattr(2).
 pub fn copy_of(place: BorrowedFd<'_>, attributes: Attributes) -> io::Result<OwnedFd> {
+    let tree = bare_copy_of(place)?;
+    set_attributes(tree.as_fd(), attributes, true)?;
+    Ok(tree)
+}
+
+/// [`copy_of`] without attributes, to be set once it is attached.
+///
+/// # Errors
+/// Those of open_tree(2).
+pub fn bare_copy_of(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    let tree = rustix::mount::open_tree(place, c"", flags)?;
-    set_attributes(tree.as_fd(), attributes, true)?;
-    Ok(tree)
+    Ok(rustix::mount::open_tree(place, c"", flags)?)
 }
 
 /// Attaches a detached mount over what `place` is open on, a link itself too.
