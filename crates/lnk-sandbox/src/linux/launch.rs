@@ -75,7 +75,7 @@ impl Launch<'_> {
         begun.order(&self.orders(&begun.signals, Vec::new())).map_err(failed("orders"))?;
         // Before bubblewrap makes its first process, so that the joiner can end
         // what is left of it when we are killed.
-        let joiner = self.fork_joiner(pipes)?;
+        let joiner = self.fork_joiner(pipes).map_err(|error| name_ready(error.into()))?;
         self.run(begun, &arguments, Some(joiner))
     }
 
