@@ -63,7 +63,15 @@ impl Launch<'_> {
     ///
     /// # Errors
     /// [`LaunchError`]; the program has not run then, and nothing is left.
-    pub fn with_joiner(&self, mut begun: Begun) -> Result<Ended, LaunchError> {
+    pub fn with_joiner(&self, begun: Begun) -> Result<Ended, LaunchError> {
+        let (begun, arguments, joiner) = self.prepare_with_joiner(begun).map_err(name_ready)?;
+        self.run(begun, &arguments, Some(joiner))
+    }
+
+    fn prepare_with_joiner(
+        &self,
+        mut begun: Begun,
+    ) -> Result<(Begun, Vec<u8>, Helper), LaunchError> {
         let Some(pipes) = begun.pipes.take() else {
             return Err(failed("the pipes to the joiner")(Errno::BADF).into());
         };
@@ -75,8 +83,8 @@ impl Launch<'_> {
         begun.order(&self.orders(&begun.signals, Vec::new())).map_err(failed("orders"))?;
         // Before bubblewrap makes its first process, so that the joiner can end
         // what is left of it when we are killed.
-        let joiner = self.fork_joiner(pipes).map_err(|error| name_ready(error.into()))?;
-        self.run(begun, &arguments, Some(joiner))
+        let joiner = self.fork_joiner(pipes)?;
+        Ok((begun, arguments, joiner))
     }
 
     /// Runs the sandbox to its end, with the mounts made by the bubblewrap at
@@ -85,13 +93,18 @@ impl Launch<'_> {
     /// # Errors
     /// [`LaunchError`]; the program has not run then, and nothing is left.
     pub fn without_joiner(&self, path: &Path) -> Result<Ended, LaunchError> {
+        let (begun, arguments) = self.prepare_without_joiner(path).map_err(name_ready)?;
+        self.run(begun, &arguments, None)
+    }
+
+    fn prepare_without_joiner(&self, path: &Path) -> Result<(Begun, Vec<u8>), LaunchError> {
         let mut arguments = Arguments::base();
         arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?;
         let (arguments, files) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
         let begun = Begun::without_joiner(path, &files)?;
         let expected = finish::expected(&self.plan.mounts);
         begun.order(&self.orders(&begun.signals, expected)).map_err(failed("orders"))?;
-        self.run(begun, &arguments, None)
+        Ok((begun, arguments))
     }
 
     fn run(
