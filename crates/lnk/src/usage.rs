@@ -17,8 +17,11 @@ pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {
             format!("no command given: '{name} -h' lists the commands")
         }
         ErrorKind::MissingRequiredArgument => missing(error, &name),
-        ErrorKind::ValueValidation => refused_value(error),
         ErrorKind::InvalidValue => invalid_value(error, &name),
+        ErrorKind::ValueValidation if context(error, ContextKind::InvalidValue).is_empty() => {
+            invalid_value(error, &name)
+        }
+        ErrorKind::ValueValidation => refused_value(error),
         _ => first_line(error),
     }
 }

@@ -71,7 +71,7 @@ fn a_value_that_isnt_possible_is_named_with_its_flag() {
     insta::assert_snapshot!(run_refusal("--port 70000 -- true"), @"--port: '70000' isn't a port: ports are 1 to 65535");
     insta::assert_snapshot!(run_refusal("--tcp github.com -- true"), @"--tcp: 'github.com' isn't an endpoint: write host:port, such as github.com:22");
     insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write the name alone, such as example.com");
-    insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write: a path can't be empty: write . for the folder itself");
+    insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write needs a path: --write PATH");
     insta::assert_snapshot!(run_refusal("--yes -- true"), @"--spec <FILE> is missing: see 'lnk sandbox run -h'");
 }
 
