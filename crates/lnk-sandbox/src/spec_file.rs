@@ -8,7 +8,7 @@ use lnk_spec::diff::{GrantedFiles, GrantedPath, GrantedProgram, Grants};
 use lnk_spec::path::SpecPath;
 use lnk_spec::program::Program;
 use lnk_spec::section::Key;
-use lnk_spec::spec::MAX_BYTES;
+use lnk_spec::spec::{Files, MAX_BYTES};
 use lnk_spec::{Os, Spec, shown};
 use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
@@ -22,6 +22,8 @@ use crate::paths::{Held, Identity, Link, walk};
 use crate::policy::home_folder;
 use crate::request::{Renderer, Request};
 
+/// Why a `~` can't be followed.
+const NO_HOME: &str = "you have no home folder here; give the path from /";
 /// The system whose keys hold here.
 const OS: Os = if cfg!(target_os = "macos") { Os::Macos } else { Os::Linux };
 /// Sections whose part of the sandbox isn't built.
@@ -92,8 +94,7 @@ impl SpecFile {
         let accounts = Accounts::of(caller.uid, caller.gid);
         let (home, home_real) =
             home_folder(caller, &accounts).map(|(home, walked)| (home, walked.real)).unzip();
-        let path = absolute(typed, home.as_deref(), &caller.cwd)
-            .ok_or_else(|| refused("you have no home folder here; give the path from /"))?;
+        let path = absolute(typed, home.as_deref(), &caller.cwd).ok_or_else(|| refused(NO_HOME))?;
         let walked = walk(&path).map_err(|error| refused(&reason(&error)))?;
         if !walked.exists {
             return Err(refused("no such file; 'lnk sandbox spec' prints one to start from"));
@@ -235,26 +236,16 @@ impl SpecFile {
     }
 
     fn refuse_tilde_without_home(&self) -> Result<()> {
-        let files = &self.spec.files;
-        let keys = [
-            ("read", &files.read),
-            ("write", &files.write),
-            ("write_dot_files", &files.write_dot_files),
-            ("hide", &files.hide),
-        ];
-        for (key, paths) in keys {
-            if let Some(path) = paths.iter().find(|path| needs_home(path.as_path(), &self.home)) {
-                let why = "you have no home folder here; give the path from /";
-                return Err(self.refused("files", key, Some(path.as_path()), why));
-            }
-        }
-        let mut programs = self.spec.commands.allow.iter().map(Program::written);
-        match programs.find(|path| path.components().count() > 1 && needs_home(path, &self.home)) {
+        let paths = keys(&self.spec.files).into_iter().flat_map(|(key, paths)| {
+            paths.iter().map(move |path| ("files", key, path.as_path().to_owned()))
+        });
+        let programs = self.spec.commands.allow.iter().filter_map(|program| match program {
+            Program::Path(_) | Program::Folder(_) => Some(("commands", "allow", program.written())),
+            Program::Any | Program::Name(_) => None,
+        });
+        match paths.chain(programs).find(|(_, _, path)| needs_home(path, &self.home)) {
+            Some((section, key, path)) => Err(self.refused(section, key, Some(&path), NO_HOME)),
             None => Ok(()),
-            Some(path) => {
-                let why = "you have no home folder here; give the path from /";
-                Err(self.refused("commands", "allow", Some(&path), why))
-            }
         }
     }
 
@@ -381,13 +372,20 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
 fn absolute_flags(mut flags: Spec, caller: &Caller) -> Result<Spec> {
     let accounts = Accounts::of(caller.uid, caller.gid);
     let home = home_folder(caller, &accounts).map(|(home, _)| home);
-    let files = &flags.files;
-    let lists = [&files.read, &files.write, &files.write_dot_files, &files.hide];
-    if lists.into_iter().flatten().any(|path| needs_home(path.as_path(), &home)) {
-        return Err(Error::Refused("you have no home folder here; give paths from /".into()));
+    for (key, paths) in keys(&flags.files) {
+        if let Some(path) = paths.iter().find(|path| needs_home(path.as_path(), &home)) {
+            let (asked, path) = (Asked { key, by_spec: false }, shown::word(path.as_path()));
+            return Err(Error::Refused(format!("{asked} {path}: {NO_HOME}")));
+        }
     }
     flags.make_absolute(home.as_deref().unwrap_or(Path::new("/")), &caller.cwd);
     Ok(flags)
+}
+
+/// The keys of `[files]` and their paths.
+fn keys(files: &Files) -> [(&'static str, &Vec<SpecPath>); 4] {
+    let Files { read, write, write_dot_files, hide } = files;
+    [("read", read), ("write", write), ("write_dot_files", write_dot_files), ("hide", hide)]
 }
 
 fn needs_home(path: &Path, home: &Option<PathBuf>) -> bool {

@@ -159,6 +159,27 @@ fn a_link_that_leads_elsewhere_asks_again_and_shows_where() {
 }
 
 #[test]
+fn what_changes_while_it_is_asked_isnt_run() {
+    each!(|env| {
+        env.folder("a");
+        env.folder("b");
+        for (change, why) in [
+            ("ln -sfn b link", "it leads elsewhere now than when it was looked at"),
+            ("cp app.toml new; mv new app.toml", "app.toml changed meanwhile"),
+        ] {
+            env.sh("ln -sfn a link").run().ok();
+            write(env, "write = ['link', '.']");
+            let mut terminal = asked(env);
+            env.sh(change).run().ok();
+            terminal.line("y").shows(why);
+            assert_eq!(terminal.wait_exit(), 125);
+            assert!(!terminal.screen().contains("it ran"), "{}", terminal.screen());
+            fs::remove_file(remembered(env)).expect("remembered");
+        }
+    });
+}
+
+#[test]
 fn what_is_wider_asks_and_what_is_narrower_doesnt() {
     each!(|env| {
         for folder in ["a", "b", "h"] {
