@@ -10,6 +10,10 @@ pub enum Error {
     /// the flag or path and what to do.
     #[error("{0}")]
     Refused(String),
+    /// A spec is wrong, or asks for what can't be had: each problem at its place,
+    /// on several lines.
+    #[error("{0}")]
+    Spec(String),
     /// The sandbox can't be built on this machine as it is; `ready` tells why.
     /// `run` goes through `ready` when it sees this one.
     #[error("{0}")]

@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod caller;
+pub mod consent;
 pub mod dotfiles;
 pub mod env;
 pub mod error;
@@ -19,14 +20,16 @@ pub mod plan;
 pub mod policy;
 pub mod protected;
 pub mod ready;
+pub mod remembered;
 pub mod request;
 pub mod run;
+pub mod spec_file;
 pub mod state;
 pub mod stdio;
 pub mod system;
 
 pub use caller::Caller;
 pub use error::Error;
-pub use lnk_spec::{nearest, shown};
+pub use lnk_spec::{self as spec, nearest, shown};
 pub use request::{Renderer, Request};
 pub use run::{Notice, Outcome, run};

@@ -1,5 +1,6 @@
 //! What no grant opens, by whatever name it is spelled.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::{protected, shown};
@@ -90,6 +91,24 @@ const CACHES: [&str; 6] = [".cache", ".npm", ".cargo/registry", ".m2", ".gradle"
 /// Files of the settings compared with a hard-linked grant, at most.
 const MAX_SETTINGS_FILES: usize = 10_000;
 
+/// Who asks for a path, and for what; shown as messages name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The key of `[files]`.
+    pub key: &'static str,
+    /// Whether a spec asks, and not a flag that a person typed.
+    pub by_spec: bool,
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.by_spec {
+            return write!(to, "[files] {}", self.key);
+        }
+        write!(to, "--{}", self.key.replace('_', "-"))
+    }
+}
+
 /// The folders that decide over grants, with links followed and under every
 /// name that a mount gives them.
 #[derive(Debug, Default)]
@@ -102,6 +121,8 @@ pub struct Never {
     startup: Vec<PathBuf>,
     programs: Vec<PathBuf>,
     lnk: Vec<PathBuf>,
+    /// Where dot names of the homes that are links lead.
+    dot_links: Vec<PathBuf>,
 }
 
 impl Never {
@@ -155,6 +176,20 @@ impl Never {
         never
     }
 
+    /// Adds what matters to a spec's write grants alone.
+    #[must_use]
+    pub fn for_specs(mut self, mounts: &Mounts) -> Self {
+        let entries = self.homes.iter().flat_map(std::fs::read_dir).flatten().flatten();
+        let dotted = entries.filter(|entry| {
+            let name = entry.file_name();
+            name.as_encoded_bytes().starts_with(b".") && !CACHES.iter().any(|cache| name == *cache)
+        });
+        let links = dotted.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        let real = links.map(|entry| real_or_written(&entry.path()));
+        self.dot_links = distinct(real.flat_map(|real| mounts.names_of(&real)));
+        self
+    }
+
     /// What is hidden from every sandbox, whatever it is granted: settings and
     /// agents' folders.
     pub fn always_hidden(&self) -> impl Iterator<Item = &Path> {
@@ -165,14 +200,17 @@ impl Never {
     ///
     /// # Errors
     /// [`Error::Refused`] with the reason.
-    pub fn judge(&self, flag: &str, held: &Held, mounts: &Mounts) -> Result<()> {
+    pub fn judge(&self, asked: Asked, held: &Held, mounts: &Mounts) -> Result<()> {
         // By a bind mount, it may be part of what is protected by another name.
         let names = mounts.names_of(&held.real);
         let reason = names.iter().find_map(|name| self.reason_never_to_show(name));
         let reason = reason.or_else(|| self.reason_never(held, mounts));
-        let write = if flag == "--write" { names.as_slice() } else { &[] };
+        let write = if asked.key == "write" { names.as_slice() } else { &[] };
         let reason =
             reason.or_else(|| write.iter().find_map(|name| self.reason_not_to_write(name)));
+        let write = if asked.by_spec { write } else { &[] };
+        let reason =
+            reason.or_else(|| write.iter().find_map(|name| self.reason_not_by_spec(name, held)));
         match reason {
             None => Ok(()),
             Some(reason) => {
@@ -182,7 +220,7 @@ impl Never {
                 } else {
                     format!(" ({})", shown::word(&held.real))
                 };
-                Err(Error::Refused(format!("{flag} {typed}{real}: {reason}")))
+                Err(Error::Refused(format!("{asked} {typed}{real}: {reason}")))
             }
         }
     }
@@ -257,17 +295,30 @@ impl Never {
         ))
     }
 
+    fn reason_not_by_spec(&self, real: &Path, held: &Held) -> Option<String> {
+        let overlaps = |path: &PathBuf| real.starts_with(path) || path.starts_with(real);
+        let dotted = self.is_dot_folder_of_a_home(real) || self.dot_links.iter().any(overlaps);
+        dotted.then(|| {
+            format!(
+                "dot files of your home may run or unlock things outside the sandbox, so no spec \
+                 opens them to write; the flag --write {} does",
+                shown::word(&held.real)
+            )
+        })
+    }
+
     /// A line for a write grant that is given because a person typed it, though
     /// what is written there may run outside.
     #[must_use]
-    pub fn warning(&self, held: &Held) -> Option<String> {
+    pub fn warning(&self, asked: Asked, held: &Held) -> Option<String> {
         let typed = shown::word(&held.typed);
-        if held.is_link() {
+        // Where a spec's paths lead was shown when it was agreed to.
+        if held.is_link() && !asked.by_spec {
             return Some(format!("--write {typed} is a link to {}", shown::word(&held.real)));
         }
         let may_run = self.is_dot_folder_of_a_home(&held.real) || is_protected_name(&held.real);
         may_run.then(|| {
-            format!("--write {typed}: programs outside the sandbox may run what is written there")
+            format!("{asked} {typed}: programs outside the sandbox may run what is written there")
         })
     }
 

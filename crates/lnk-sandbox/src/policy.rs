@@ -9,7 +9,7 @@ use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::mountinfo::Mounts;
-use crate::never::Never;
+use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::request::Request;
 
@@ -74,20 +74,21 @@ impl Policy {
         let home = home_folder(caller, &accounts);
         let home_path = home.as_ref().map(|(home, _)| home.as_path());
         let never = Never::of(caller, &accounts, home_path, &mounts, !request.write.is_empty());
-        let open = |flag: &str, typed: &PathBuf| Held::open(flag, typed, home_path, &caller.cwd);
+        let never = if request.spec.is_some() { never.for_specs(&mounts) } else { never };
+        let open = |key, typed: &PathBuf| open(request, key, typed, home_path, &caller.cwd);
 
         let mut links = Vec::new();
         let mut warnings = Vec::new();
         let mut grants: Vec<Grant> = Vec::new();
-        for (flag, paths, write) in
-            [("--write", &request.write, true), ("--read", &request.read, false)]
+        for (key, paths, write) in [("write", &request.write, true), ("read", &request.read, false)]
         {
             for typed in paths {
-                let held = open(flag, typed)?;
-                never.judge(flag, &held, &mounts)?;
+                let (asked, held) = open(key, typed)?;
+                never.judge(asked, &held, &mounts)?;
                 if write {
-                    refuse_read_only_mount(&held)?;
-                    warnings.extend(never.warning(&held));
+                    refuse_read_only_mount(asked, &held)?;
+                    refuse_the_spec_itself(asked, &held, request)?;
+                    warnings.extend(never.warning(asked, &held));
                 }
                 links.extend(held.links.iter().cloned());
                 // The same path to read and to write: write, which came first.
@@ -97,12 +98,12 @@ impl Policy {
             }
         }
         for typed in &request.write_dot_files {
-            let held = open("--write-dot-files", typed)?;
+            let (asked, held) = open("write_dot_files", typed)?;
             let grant = grants.iter_mut().find(|grant| grant.write && grant.held.real == held.real);
             let grant = grant.ok_or_else(|| {
                 let typed = shown::word(typed);
                 Error::Refused(format!(
-                    "--write-dot-files {typed}: not one of the --write folders; add --write {typed}"
+                    "{asked} {typed}: not one of the --write folders; add --write {typed}"
                 ))
             })?;
             links.extend(held.links);
@@ -110,7 +111,7 @@ impl Policy {
         }
         let mut hides = Vec::new();
         for typed in &request.hide {
-            let held = open("--hide", typed)?;
+            let (_, held) = open("hide", typed)?;
             links.extend_from_slice(&held.links);
             let names = mounts.names_of_all_of(&held.real);
             let others = names.iter().filter(|path| **path != held.real);
@@ -176,13 +177,45 @@ fn cwd_refused(cwd: &Path, why: &str) -> Error {
     Error::Refused(format!("the working folder {}: {why}", shown::word(cwd)))
 }
 
-fn refuse_read_only_mount(held: &Held) -> Result<()> {
+/// Opens a path of the request. One that a spec names has to lead where it led
+/// when the spec was agreed to.
+fn open(
+    request: &Request,
+    key: &'static str,
+    typed: &Path,
+    home: Option<&Path>,
+    cwd: &Path,
+) -> Result<(Asked, Held)> {
+    let agreed = request.spec.as_ref().and_then(|spec| spec.agreed(key, typed));
+    let asked = Asked { key, by_spec: agreed.is_some() };
+    let held = Held::open(&asked.to_string(), typed, home, cwd)?;
+    if agreed.is_some_and(|agreed| agreed != held.real) {
+        return Err(Error::Refused(format!(
+            "{asked} {}: it leads elsewhere now than when it was looked at; run it again",
+            shown::word(typed)
+        )));
+    }
+    Ok((asked, held))
+}
+
+/// A sandbox that writes its own spec would open the next one.
+fn refuse_the_spec_itself(asked: Asked, held: &Held, request: &Request) -> Result<()> {
+    if request.spec.as_ref().is_none_or(|spec| spec.file != held.real) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "{asked} {}: it is the spec itself, which what it runs may not change; name its folder",
+        shown::word(&held.typed)
+    )))
+}
+
+fn refuse_read_only_mount(asked: Asked, held: &Held) -> Result<()> {
     if !held.on_read_only_mount() {
         return Ok(());
     }
     let typed = shown::word(&held.typed);
     Err(Error::Refused(format!(
-        "--write {typed}: it is on a read-only mount; use --read {typed}, or mount it writable"
+        "{asked} {typed}: it is on a read-only mount; use --read {typed}, or mount it writable"
     )))
 }
 
@@ -194,7 +227,7 @@ const SYSTEM: [&str; 12] = [
 
 /// The caller's home folder: `$HOME` where that can be one, else the one in
 /// passwd; with its walk.
-fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<(PathBuf, Walk)> {
+pub(crate) fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<(PathBuf, Walk)> {
     let variable = caller.var("HOME").map(PathBuf::from);
     let candidates = [variable, Some(accounts.own.home.clone())];
     candidates.into_iter().flatten().filter(|home| home.is_absolute()).find_map(|home| {

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::spec_file::Agreed;
+
 /// What `run` was asked for, as typed: paths aren't resolved yet.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -14,6 +16,8 @@ pub struct Request {
     pub write_dot_files: Vec<PathBuf>,
     /// `--hide` folders or files.
     pub hide: Vec<PathBuf>,
+    /// The spec that some of these paths come from.
+    pub spec: Option<Agreed>,
     /// The program and its arguments; never empty.
     pub program: Vec<OsString>,
     /// How the mounts are made; [`Renderer::Auto`] unless forced.

@@ -63,16 +63,11 @@ pub fn run(
 
     let protected = Protected::new(&mut policy, settings.as_ref(), caller)?;
     protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+    let spec = request.spec.as_ref().map_or_else(Vec::new, |spec| spec.masks(&policy.mounts));
+    let masks = [protected.masks, spec].concat();
     let gitconfig =
         gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
-    let plan = Plan::new(
-        &policy,
-        caller,
-        &request.program,
-        &protected.masks,
-        &protected.reads,
-        gitconfig,
-    )?;
+    let plan = Plan::new(&policy, caller, &request.program, &masks, &protected.reads, gitconfig)?;
 
     if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
         on_notice(Notice(notice));
@@ -113,7 +108,10 @@ fn not_ready(error: LaunchError) -> Error {
 }
 
 /// A sandbox in a sandbox can't be built: say so before anything fails for it.
-fn refuse_inside() -> Result<()> {
+///
+/// # Errors
+/// [`Error::Refused`] inside.
+pub(crate) fn refuse_inside() -> Result<()> {
     if Path::new(crate::plan::OWN_BINARY).exists() {
         return Err(Error::Refused(
             "this is inside a sandbox already, where none can be made; run it outside".into(),

@@ -10,6 +10,8 @@ use crate::error::{Error, Result, reason};
 
 /// Where the sandbox keeps its own, in a home.
 const SANDBOX: [&str; 3] = [".config", "lnk", "sandbox"];
+/// Where what was agreed to is kept, in a home.
+const SPECS: [&str; 3] = [".config", "lnk", "specs"];
 
 /// The settings of one home.
 #[derive(Clone, Debug)]
@@ -24,12 +26,7 @@ impl Settings {
     /// # Errors
     /// Naming the folder that can't be made.
     pub fn open(home: &Path) -> Result<Settings> {
-        let mut folder = home.to_path_buf();
-        for name in SANDBOX {
-            folder.push(name);
-            make(&folder)?;
-        }
-        Ok(Settings { folder })
+        Ok(Settings { folder: make_below(home, &SANDBOX)? })
     }
 
     /// The records of placeholders.
@@ -41,6 +38,29 @@ impl Settings {
         make(&folder)?;
         Ok(folder)
     }
+}
+
+/// The folder of agreed specs in `home`, which may not exist.
+#[must_use]
+pub fn specs(home: &Path) -> PathBuf {
+    home.join(SPECS.iter().collect::<PathBuf>())
+}
+
+/// [`specs`], made where it doesn't exist.
+///
+/// # Errors
+/// Naming the folder that can't be made.
+pub fn make_specs(home: &Path) -> Result<PathBuf> {
+    make_below(home, &SPECS)
+}
+
+fn make_below(home: &Path, names: &[&str]) -> Result<PathBuf> {
+    let mut folder = home.to_path_buf();
+    for name in names {
+        folder.push(name);
+        make(&folder)?;
+    }
+    Ok(folder)
 }
 
 fn make(folder: &Path) -> Result<()> {

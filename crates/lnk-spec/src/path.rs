@@ -63,8 +63,9 @@ impl FromStr for SpecPath {
     }
 }
 
-/// Stores a path as its text, or as its bytes where it is no text.
-pub(crate) mod stored {
+/// Stores a path as its text, or as its bytes where it is no text, for serde's
+/// `with`.
+pub mod stored {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::{Path, PathBuf};
@@ -78,6 +79,10 @@ pub(crate) mod stored {
         Bytes(Vec<u8>),
     }
 
+    /// Writes a path.
+    ///
+    /// # Errors
+    /// Those of the format.
     pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         match path.to_str() {
             Some(text) => Stored::Text(text.to_owned()),
@@ -86,6 +91,10 @@ pub(crate) mod stored {
         .serialize(to)
     }
 
+    /// Reads a path.
+    ///
+    /// # Errors
+    /// Those of the format, and where it holds neither text nor bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         Ok(match Stored::deserialize(from)? {
             Stored::Text(text) => text.into(),

@@ -95,6 +95,9 @@ pub enum Problem {
         /// Why not.
         why: Invalid,
     },
+    /// Something valid that can't be granted where the spec is used.
+    #[error("{0}")]
+    Refused(String),
 }
 
 fn did_you_mean(meant: &Option<String>, otherwise: &str) -> String {

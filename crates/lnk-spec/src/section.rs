@@ -338,6 +338,15 @@ pub fn permissions() -> impl Iterator<Item = Permission> {
     })
 }
 
+/// The list of permissions as JSON: an array of [`Permission`]s.
+#[must_use]
+pub fn permissions_json() -> String {
+    let list: Vec<Permission> = permissions().collect();
+    let mut text = serde_json::to_string_pretty(&list).expect("plain text is always JSON");
+    text.push('\n');
+    text
+}
+
 /// The list of permissions as text: each section, and a line for each of its keys.
 #[must_use]
 pub fn permissions_text() -> String {

@@ -187,6 +187,22 @@ impl Spec {
         if reader.found.is_empty() { Ok(spec) } else { Err(SpecErrors::new(reader.found, text)) }
     }
 
+    /// Says that what a valid spec asks for in a key, or in one entry of it,
+    /// can't be had: `why`, escaped already, at its place in the text.
+    #[must_use]
+    pub fn refused(
+        bytes: &[u8],
+        os: Os,
+        (section, key): (&str, &str),
+        entry: Option<&str>,
+        why: String,
+    ) -> SpecErrors {
+        let text = String::from_utf8_lossy(bytes);
+        let (document, _) = DeTable::parse_recoverable(&text);
+        let place = place_of(document.get_ref(), os, section, key, entry).unwrap_or(0..0);
+        SpecErrors::new(vec![(Problem::Refused(why), place)], &text)
+    }
+
     /// The keys of the sections that are given, with their sections, in the order
     /// of the table. An empty list isn't given: it opens nothing.
     pub fn given(&self) -> impl Iterator<Item = (&'static Section, &'static Key)> {
@@ -217,6 +233,22 @@ impl Spec {
             *program = program.made_absolute(home, folder);
         }
     }
+}
+
+/// Where an entry of a key stands; the whole value where there is no such entry.
+fn place_of(
+    document: &DeTable<'_>,
+    os: Os,
+    section: &str,
+    key: &str,
+    entry: Option<&str>,
+) -> Option<Range<usize>> {
+    let all = document.get(section)?.get_ref().as_table()?;
+    let own = all.get(os.name()).and_then(|own| own.get_ref().as_table());
+    let value = own.and_then(|own| own.get(key)).or_else(|| all.get(key))?;
+    let entries = value.get_ref().as_array().into_iter().flat_map(|list| list.iter());
+    let found = entries.into_iter().find(|found| found.get_ref().as_str() == entry);
+    Some(found.filter(|_| entry.is_some()).unwrap_or(value).span())
 }
 
 fn syntax(mistakes: &[toml::de::Error], text: &str) -> Vec<(Problem, Range<usize>)> {
@@ -619,6 +651,22 @@ mod tests {
         }
         insta::assert_snapshot!("not_utf8", wrong(b"name = 'a'\nx = '\xff'\n"));
         insta::assert_snapshot!("too_large", wrong(" ".repeat(MAX_BYTES + 1)));
+    }
+
+    #[test]
+    fn what_is_refused_is_shown_at_its_place() {
+        let text = b"[files]\nwrite = ['~/a',\n  '~/b']\n[files.linux]\nread = ['/x', \"~\\u002fb\"]\n[files.macos]\nread = ['~/b']";
+        let shown = |key, entry| {
+            let errors = Spec::refused(text, Os::Linux, ("files", key), entry, "no".into());
+            let error = &errors.errors[0];
+            (error.line, error.column)
+        };
+        assert_eq!(shown("write", Some("~/b")), (3, 3));
+        // Another spelling of the same text, and the part of this system.
+        assert_eq!(shown("read", Some("~/b")), (5, 15));
+        assert_eq!(shown("write", None), (2, 9));
+        assert_eq!(shown("write", Some("~/c")), (2, 9));
+        assert_eq!(shown("hide", None), (1, 1));
     }
 
     #[test]

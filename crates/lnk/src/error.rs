@@ -16,6 +16,9 @@ pub type Result<T, E = CommandError> = std::result::Result<T, E>;
 pub enum CommandError {
     /// With this line to show.
     Because(String),
+    /// With this text, whose lines are escaped already: the first as
+    /// [`Self::Because`], the others as they are.
+    At(String),
     /// With everything shown already.
     Told,
 }
@@ -25,6 +28,11 @@ impl CommandError {
     pub fn tell(&self) {
         match self {
             Self::Because(line) => ui::failure(line),
+            Self::At(text) => {
+                let mut lines = text.lines();
+                lines.next().into_iter().for_each(ui::failure);
+                lines.for_each(ui::explain);
+            }
             Self::Told => {}
         }
     }
@@ -32,6 +40,9 @@ impl CommandError {
 
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
+        if let Error::Spec(text) = error {
+            return Self::At(text);
+        }
         let hint = match &error {
             Error::NotReady(_) => ": 'lnk sandbox ready' tells what is missing",
             _ => "",

@@ -18,6 +18,10 @@ pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {
         }
         ErrorKind::MissingRequiredArgument => missing(error, &name),
         ErrorKind::InvalidValue => invalid_value(error, &name),
+        ErrorKind::ValueValidation if context(error, ContextKind::InvalidValue).is_empty() => {
+            invalid_value(error, &name)
+        }
+        ErrorKind::ValueValidation => refused_value(error),
         _ => first_line(error),
     }
 }
@@ -95,6 +99,14 @@ fn invalid_value(error: &Error, name: &str) -> String {
         "" => format!("'{value}' is no value for {arg}: see '{name} -h'"),
         valid => format!("'{value}' is no value for {arg}: it is one of {valid}"),
     }
+}
+
+/// A value that isn't possible: the flag, and the sentence of its type.
+fn refused_value(error: &Error) -> String {
+    let arg = context(error, ContextKind::InvalidArg);
+    let flag = arg.split_once(' ').map_or(arg.as_str(), |(flag, _)| flag);
+    std::error::Error::source(error)
+        .map_or_else(|| first_line(error), |why| format!("{flag}: {why}"))
 }
 
 fn context(error: &Error, kind: ContextKind) -> String {

@@ -59,11 +59,20 @@ fn a_mistyped_flag_gets_the_right_one() {
 
 #[test]
 fn an_unknown_flag_gets_no_wrong_one() {
-    insta::assert_snapshot!(run_refusal("--port 5432 -- true"), @"unknown flag --port: 'lnk sandbox run -h' lists the flags");
-    for flag in ["--internet-host", "--spec", "--command", "--tool", "--tcp", "-w", "--yes"] {
+    insta::assert_snapshot!(run_refusal("--env A=b -- true"), @"unknown flag --env: 'lnk sandbox run -h' lists the flags");
+    for flag in ["--memory", "-w", "--name", "--net", "--ro-bind"] {
         let line = run_refusal(&format!("{flag} x -- true"));
         assert_eq!(line, format!("unknown flag {flag}: 'lnk sandbox run -h' lists the flags"));
     }
+}
+
+#[test]
+fn a_value_that_isnt_possible_is_named_with_its_flag() {
+    insta::assert_snapshot!(run_refusal("--port 70000 -- true"), @"--port: '70000' isn't a port: ports are 1 to 65535");
+    insta::assert_snapshot!(run_refusal("--tcp github.com -- true"), @"--tcp: 'github.com' isn't an endpoint: write host:port, such as github.com:22");
+    insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write the name alone, such as example.com");
+    insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write needs a path: --write PATH");
+    insta::assert_snapshot!(run_refusal("--yes -- true"), @"--spec <FILE> is missing: see 'lnk sandbox run -h'");
 }
 
 #[test]
@@ -170,7 +179,9 @@ fn man_pages_are_made_for_each_command_shown() {
     let mut pages: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().file_name()).collect();
     pages.sort();
-    assert_eq!(pages, ["lnk-sandbox-ready.1", "lnk-sandbox-run.1", "lnk-sandbox.1", "lnk.1"]);
+    let names =
+        ["-sandbox-permissions", "-sandbox-ready", "-sandbox-run", "-sandbox-spec", "-sandbox", ""];
+    assert_eq!(pages, names.map(|name| OsString::from(format!("lnk{name}.1"))));
     let run = fs::read_to_string(folder.path().join("lnk-sandbox-run.1")).unwrap();
     assert!(run.contains("write\\-dot\\-files") && run.contains("npm run build"), "{run}");
     assert!(!run.contains("allow"), "hidden flags stay hidden: {run}");

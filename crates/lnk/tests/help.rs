@@ -37,8 +37,10 @@ fn lnk_sandbox() {
     Usage: lnk sandbox <COMMAND>
 
     Commands:
-      run    Run a program in the sandbox
-      ready  Tell whether the sandbox can run on this machine, and offer what it needs
+      run          Run a program in the sandbox
+      spec         Print a spec: a sandbox written down
+      permissions  List what a sandbox can be given: each section, its keys and their flags
+      ready        Tell whether the sandbox can run on this machine, and offer what it needs
 
     Options:
       -h, --help  Print help (see more with '--help')
@@ -55,8 +57,10 @@ fn lnk_sandbox() {
     Usage: lnk sandbox <COMMAND>
 
     Commands:
-      run    Run a program in the sandbox
-      ready  Tell whether the sandbox can run on this machine, and offer what it needs
+      run          Run a program in the sandbox
+      spec         Print a spec: a sandbox written down
+      permissions  List what a sandbox can be given: each section, its keys and their flags
+      ready        Tell whether the sandbox can run on this machine, and offer what it needs
 
     Options:
       -h, --help
@@ -81,12 +85,41 @@ fn lnk_sandbox_run_short() {
           --read <PATH>   A folder or file it may only read; '~' is your whole home folder
           --write <PATH>  A folder or file it may read and write
           --hide <PATH>   A folder or file it may never touch, even inside an open one
+          --port <PORT>   A port of this machine's loopback that it may connect to
 
     Let it commit:
           --write-dot-files <PATH>  A --write folder whose .git, .envrc and the like it may change too
 
+    Choose the programs it may run:
+          --command <PROGRAM>  A program it may run: a name, a path, a folder ending in /, or '*'
+
+    Give it the internet through Link's proxy:
+          --internet-host <HOST>  A host it may reach; '*.x' for every name under x, '*' for any host
+          --tcp <HOST:PORT>       An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+          --upstream <UPSTREAM>   Where connections leave from: direct, or socks5://127.0.0.1:PORT
+          --per-minute <CALLS>    The most calls it may make within a minute
+
+    Reach your network:
+          --lan-host <HOST>  A machine of your network: a name, an address, a range, or '*'
+
+    Let it use a model:
+          --model <PORT>  A port of a local model runtime, for inference only
+
+    Call a tool that runs outside:
+          --tool <NAME>  A tool it may call, by the name it was added under
+
+    Open a page in your browser:
+          --browser-host <HOST>  A host whose https:// pages it may ask to open; '*' for any
+
+    Describe a sandbox in a file:
+          --spec <FILE>  A spec, the file that says what the sandbox may do
+          --yes          Agree to what the spec opens without being asked
+
     Help:
       -h, --help  Show this help: in short with -h, whole with --help
+
+    Not built yet, so a run with one of them is refused: --command, --internet-host,
+    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
     "#);
 }
 
@@ -131,12 +164,61 @@ fn lnk_sandbox_run_long() {
 
               But for the --read and --write folders inside it. Repeat it for more.
 
+          --port <PORT>
+              A port of this machine's loopback that it may connect to
+
     Let it commit:
           --write-dot-files <PATH>
               A --write folder whose .git, .envrc and the like it may change too
 
               What is written there runs as you, outside the sandbox, the next time you
               run git, cd into the folder or open it in your editor. Repeat it for more.
+
+    Choose the programs it may run:
+          --command <PROGRAM>
+              A program it may run: a name, a path, a folder ending in /, or '*'
+
+              With one, no other program runs. Repeat it for more.
+
+    Give it the internet through Link's proxy:
+          --internet-host <HOST>
+              A host it may reach; '*.x' for every name under x, '*' for any host
+
+          --tcp <HOST:PORT>
+              An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+
+          --upstream <UPSTREAM>
+              Where connections leave from: direct, or socks5://127.0.0.1:PORT
+
+          --per-minute <CALLS>
+              The most calls it may make within a minute
+
+    Reach your network:
+          --lan-host <HOST>
+              A machine of your network: a name, an address, a range, or '*'
+
+    Let it use a model:
+          --model <PORT>
+              A port of a local model runtime, for inference only
+
+    Call a tool that runs outside:
+          --tool <NAME>
+              A tool it may call, by the name it was added under
+
+    Open a page in your browser:
+          --browser-host <HOST>
+              A host whose https:// pages it may ask to open; '*' for any
+
+    Describe a sandbox in a file:
+          --spec <FILE>
+              A spec, the file that says what the sandbox may do
+
+              A flag beside it replaces that key of the file, but --hide, which adds to
+              it. A spec that hasn't run here, or opens something else now, is shown and
+              asked about first.
+
+          --yes
+              Agree to what the spec opens without being asked
 
     Help:
       -h, --help
@@ -154,6 +236,11 @@ fn lnk_sandbox_run_long() {
       Look at a repository, then commit to it:
         lnk sandbox run --write . -- git status
         lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
+      A sandbox written down:
+        lnk sandbox run --spec app.toml -- node app.js
+
+    Not built yet, so a run with one of them is refused: --command, --internet-host,
+    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
     "#);
 }
 
@@ -186,8 +273,118 @@ fn lnk_sandbox_ready() {
 }
 
 #[test]
+fn lnk_sandbox_spec() {
+    insta::assert_snapshot!(help("sandbox spec --help"), @r#"
+    Print a spec: a sandbox written down
+
+    With flags, a spec to start from: what they open, and every other key as a
+    comment. With --spec, that spec, its paths absolute and the flags in place of
+    its keys.
+
+    Usage: lnk sandbox spec [OPTIONS]
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Run a program in the sandbox:
+          --read <PATH>
+              A folder or file it may only read; '~' is your whole home folder
+
+              '~' is your home folder but for Link's settings and agents' folders.
+              Repeat it for more.
+
+          --write <PATH>
+              A folder or file it may read and write
+
+              Dot files at the top of the folder that would run outside the sandbox,
+              such as .git and .envrc, stay read-only. Repeat it for more.
+
+          --hide <PATH>
+              A folder or file it may never touch, even inside an open one
+
+              But for the --read and --write folders inside it. Repeat it for more.
+
+          --port <PORT>
+              A port of this machine's loopback that it may connect to
+
+    Let it commit:
+          --write-dot-files <PATH>
+              A --write folder whose .git, .envrc and the like it may change too
+
+              What is written there runs as you, outside the sandbox, the next time you
+              run git, cd into the folder or open it in your editor. Repeat it for more.
+
+    Choose the programs it may run:
+          --command <PROGRAM>
+              A program it may run: a name, a path, a folder ending in /, or '*'
+
+              With one, no other program runs. Repeat it for more.
+
+    Give it the internet through Link's proxy:
+          --internet-host <HOST>
+              A host it may reach; '*.x' for every name under x, '*' for any host
+
+          --tcp <HOST:PORT>
+              An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+
+          --upstream <UPSTREAM>
+              Where connections leave from: direct, or socks5://127.0.0.1:PORT
+
+          --per-minute <CALLS>
+              The most calls it may make within a minute
+
+    Reach your network:
+          --lan-host <HOST>
+              A machine of your network: a name, an address, a range, or '*'
+
+    Let it use a model:
+          --model <PORT>
+              A port of a local model runtime, for inference only
+
+    Call a tool that runs outside:
+          --tool <NAME>
+              A tool it may call, by the name it was added under
+
+    Open a page in your browser:
+          --browser-host <HOST>
+              A host whose https:// pages it may ask to open; '*' for any
+
+    Describe a sandbox in a file:
+          --spec <FILE>
+              A spec to print, with its paths absolute
+
+    Examples:
+      A spec to start from:
+        lnk sandbox spec --write ~/code/app --internet-host '*' --command node > app.toml
+      What a spec says, with its paths absolute:
+        lnk sandbox spec --spec app.toml
+    "#);
+}
+
+#[test]
+fn lnk_sandbox_permissions() {
+    insta::assert_snapshot!(help("sandbox permissions --help"), @r#"
+    List what a sandbox can be given: each section, its keys and their flags
+
+    Usage: lnk sandbox permissions [OPTIONS]
+
+    Options:
+          --json  As JSON: an array with an object for each key
+      -h, --help  Print help
+    "#);
+}
+
+#[test]
 fn every_line_fits_a_terminal() {
-    for page in ["-h", "sandbox --help", "sandbox run --help", "sandbox ready --help"] {
+    for page in [
+        "-h",
+        "sandbox --help",
+        "sandbox run --help",
+        "sandbox spec --help",
+        "sandbox permissions --help",
+        "sandbox ready --help",
+    ] {
         for line in help(page).lines() {
             assert!(line.chars().count() <= 90, "{page}: {line}");
             assert_eq!(line.trim_end(), line, "{page}");

@@ -373,7 +373,7 @@ fn jumps_at_the_edge_of_eight_bits_arrive() {
             for number in [3, 4, 11] {
                 let far = number > 10 || (number % 2 == 1) != near_when_odd;
                 let call = Call { number, architecture: 0, arguments: [0; 6] };
-                assert_eq!(run(&filter, &call), far.into(), "{nearer} {farther} {number}");
+                assert_eq!(run(&filter, &call), u32::from(far), "{nearer} {farther} {number}");
             }
         }
     }

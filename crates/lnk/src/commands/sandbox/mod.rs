@@ -1,7 +1,10 @@
 //! `lnk sandbox`: its commands, each in the file of its name.
 
+mod flags;
+mod permissions;
 mod ready;
 mod run;
+mod spec;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -29,13 +32,17 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::Args),
+    Run(Box<run::Args>),
+    Spec(Box<spec::Args>),
+    Permissions(permissions::Args),
     Ready(ready::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
     match args.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
+        Command::Spec(args) => spec::spec(*args),
+        Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),
     }
 }

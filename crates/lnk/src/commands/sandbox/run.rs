@@ -6,24 +6,20 @@ use std::path::PathBuf;
 
 use clap::ArgAction;
 use lnk_sandbox::Renderer;
-use lnk_sandbox::nearest::nearest;
+use lnk_sandbox::consent::Question;
+use lnk_sandbox::spec::diff::Grants;
+use lnk_sandbox::spec_file::{self, SpecFile};
 use lnk_sandbox::{Caller, Error, Notice, Outcome, Request};
 
+use super::flags::{A_SPEC, Flags};
 use super::{caller, ready};
 use crate::error::{CommandError, Result};
-use crate::ui;
+use crate::ui::{self, Terminal};
 
-const RUN_A_PROGRAM: &str = "Run a program in the sandbox";
-const LET_IT_COMMIT: &str = "Let it commit";
-
-/// What `--allow` takes, and whether this version has it.
-const PERMISSIONS: [(&str, bool); 5] = [
-    ("read-home", true),
-    ("network", false),
-    ("open", false),
-    ("localhost", false),
-    ("developer-tools", false),
-];
+/// What `run` refuses and a spec may say already.
+const NOT_BUILT: &str = "\
+Not built yet, so a run with one of them is refused: --command, --internet-host,
+--tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +33,9 @@ Examples:
     lnk sandbox run --read '~' -- ./tool
   Look at a repository, then commit to it:
     lnk sandbox run --write . -- git status
-    lnk sandbox run --write . --write-dot-files . -- git commit -qam fix";
+    lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
+  A sandbox written down:
+    lnk sandbox run --spec app.toml -- node app.js";
 
 /// Run a program in the sandbox
 ///
@@ -55,41 +53,26 @@ Examples:
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
-    after_long_help = EXAMPLES,
+    after_help = NOT_BUILT,
+    after_long_help = format!("{EXAMPLES}\n\n{NOT_BUILT}"),
     disable_help_flag = true,
     override_usage = "lnk sandbox run [FLAGS] -- PROGRAM [ARGUMENTS]..."
 )]
 pub struct Args {
-    /// A folder or file it may only read; '~' is your whole home folder
-    ///
-    /// '~' is your home folder but for Link's settings and agents' folders.
-    /// Repeat it for more.
-    #[arg(long, value_name = "PATH", help_heading = RUN_A_PROGRAM, verbatim_doc_comment)]
-    read: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: Flags,
 
-    /// A folder or file it may read and write
+    /// A spec, the file that says what the sandbox may do
     ///
-    /// Dot files at the top of the folder that would run outside the sandbox,
-    /// such as .git and .envrc, stay read-only. Repeat it for more.
-    #[arg(long, value_name = "PATH", help_heading = RUN_A_PROGRAM, verbatim_doc_comment)]
-    write: Vec<PathBuf>,
+    /// A flag beside it replaces that key of the file, but --hide, which adds to
+    /// it. A spec that hasn't run here, or opens something else now, is shown and
+    /// asked about first.
+    #[arg(long, value_name = "FILE", help_heading = A_SPEC, verbatim_doc_comment)]
+    spec: Option<PathBuf>,
 
-    /// A folder or file it may never touch, even inside an open one
-    ///
-    /// But for the --read and --write folders inside it. Repeat it for more.
-    #[arg(long, value_name = "PATH", help_heading = RUN_A_PROGRAM, verbatim_doc_comment)]
-    hide: Vec<PathBuf>,
-
-    /// A --write folder whose .git, .envrc and the like it may change too
-    ///
-    /// What is written there runs as you, outside the sandbox, the next time you
-    /// run git, cd into the folder or open it in your editor. Repeat it for more.
-    #[arg(long, value_name = "PATH", help_heading = LET_IT_COMMIT, verbatim_doc_comment)]
-    write_dot_files: Vec<PathBuf>,
-
-    /// A permission by name
-    #[arg(long, value_name = "NAME", hide = true)]
-    allow: Vec<OsString>,
+    /// Agree to what the spec opens without being asked
+    #[arg(long, requires = "spec", help_heading = A_SPEC)]
+    yes: bool,
 
     /// Show this help: in short with -h, whole with --help
     #[arg(short, long, action = ArgAction::Help, help_heading = "Help")]
@@ -101,7 +84,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> Result<u8> {
-    let (request, caller) = (request(args)?, caller()?);
+    let caller = caller()?;
+    let request = request(args, &caller)?;
     let outcome = match start(&request, &caller) {
         Err(Error::NotReady(reason)) => {
             ready::mend(&reason)?;
@@ -129,40 +113,39 @@ fn report(outcome: &Outcome) {
     outcome.refused.iter().cloned().for_each(notice);
 }
 
-fn request(args: Args) -> Result<Request> {
-    let mut read = args.read;
-    for name in &args.allow {
-        read.extend(opened_by(name)?);
-    }
-    Ok(Request {
-        read,
-        write: args.write,
-        write_dot_files: args.write_dot_files,
-        hide: args.hide,
-        program: args.program,
-        renderer: renderer(env::var_os("LNK_SANDBOX_MOUNTS").as_deref())?,
-    })
+/// What is to run, agreed to where a spec asks for it.
+fn request(args: Args, caller: &Caller) -> Result<Request> {
+    let Args { flags, spec, yes, program, .. } = args;
+    let flags = flags.spec()?;
+    let renderer = renderer(env::var_os("LNK_SANDBOX_MOUNTS").as_deref())?;
+    let Some(spec) = spec else {
+        return Ok(spec_file::request_of_flags(&flags, program, renderer)?);
+    };
+    let file = SpecFile::read(&spec, caller)?;
+    file.refuse_useless(&flags)?;
+    let grants = file.grants(&flags, caller)?;
+    agree(&file, &grants, yes)?;
+    Ok(file.request(&flags, &grants, program, renderer)?)
 }
 
-/// What a permission opens for reading.
-fn opened_by(name: &OsStr) -> Result<Option<PathBuf>> {
-    let because = |line| Err(CommandError::Because(line));
-    let typed = name.to_string_lossy();
-    match PERMISSIONS.iter().find(|(known, _)| *known == typed) {
-        Some((_, true)) => Ok(Some("~".into())),
-        Some((_, false)) => because(format!(
-            "--allow {typed} isn't available in this version: the program has no network, and \
-             only the folders that --read and --write name"
-        )),
-        None => match nearest(&typed, PERMISSIONS.map(|(known, _)| known)) {
-            Some(meant) => {
-                because(format!("--allow knows no permission '{typed}': did you mean {meant}?"))
-            }
-            None => because(format!(
-                "--allow knows no permission '{typed}': use --read and --write to open folders"
-            )),
-        },
+/// Has the user agree to what a spec opens, unless that was agreed to before.
+fn agree(file: &SpecFile, grants: &Grants, yes: bool) -> Result<()> {
+    let mut warnings = Vec::new();
+    let question = Question::of(file, grants.clone(), &mut warnings);
+    warnings.iter().for_each(|line| ui::failure(line));
+    let Some(question) = question else { return Ok(()) };
+    if !yes {
+        let Some(mut terminal) = Terminal::open() else {
+            return Err(CommandError::Because(question.without_terminal()));
+        };
+        if !terminal.ask(&question.lines, "Run it?") {
+            return Err(CommandError::Because(question.refused()));
+        }
     }
+    if let Err(error) = question.agreed() {
+        ui::failure(&format!("{error}; it will be asked again"));
+    }
+    Ok(())
 }
 
 /// Who makes the mounts, where somebody looks for a fault in one of the two ways.
@@ -181,7 +164,6 @@ fn renderer(forced: Option<&OsStr>) -> Result<Renderer> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use std::os::unix::ffi::OsStringExt as _;
 
     #[derive(Parser)]
     struct Line {
@@ -206,29 +188,8 @@ mod tests {
         assert_eq!(program(&["--", "--", "x"]), ["--", "x"]);
         assert_eq!(program(&["--", "-x"]), ["-x"]);
         assert_eq!(program(&["--", "", ""]), ["", ""]);
-        assert!(parse(&["ls", "--write", "x"]).write.is_empty());
-    }
-
-    #[test]
-    fn flags_before_it_are_ours_and_repeat() {
-        let args = parse(&["--read", "a", "--write=b", "--read=c", "--hide", "d", "ls", "--hide"]);
-        assert_eq!(args.read, [PathBuf::from("a"), "c".into()]);
-        assert_eq!((args.write, args.hide), (vec!["b".into()], vec!["d".into()]));
-    }
-
-    #[test]
-    fn paths_and_arguments_are_bytes() {
-        let strange = OsString::from_vec(b"\xff\n x".to_vec());
-        let words = ["run".into(), "--write".into(), strange.clone(), "--".into(), strange.clone()];
-        let args = Line::try_parse_from(words).unwrap().run;
-        assert_eq!(args.write, [PathBuf::from(&strange)]);
-        assert_eq!(args.program, [strange]);
-    }
-
-    #[test]
-    fn read_home_is_reading_the_home() {
-        let request = request(parse(&["--allow", "read-home", "true"])).unwrap();
-        assert_eq!(request.read, [PathBuf::from("~")]);
+        let flags = parse(&["ls", "--write", "x"]).flags.spec().unwrap();
+        assert_eq!(flags, Default::default());
     }
 
     #[test]

@@ -1,0 +1,516 @@
+//! A spec's file: read, judged, and made a request with flags laid over it.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use lnk_spec::diff::{GrantedFiles, GrantedPath, GrantedProgram, Grants};
+use lnk_spec::path::SpecPath;
+use lnk_spec::program::Program;
+use lnk_spec::section::Key;
+use lnk_spec::spec::{Files, MAX_BYTES};
+use lnk_spec::{Os, Spec, shown};
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+
+use crate::account::Accounts;
+use crate::caller::Caller;
+use crate::dotfiles::{Cover, Mask};
+use crate::error::{Error, Result, reason};
+use crate::mountinfo::Mounts;
+use crate::never::{Asked, Never};
+use crate::paths::{Held, Identity, Link, walk};
+use crate::policy::home_folder;
+use crate::request::{Renderer, Request};
+
+/// Why a `~` can't be followed.
+const NO_HOME: &str = "you have no home folder here; give the path from /";
+/// The system whose keys hold here.
+const OS: Os = if cfg!(target_os = "macos") { Os::Macos } else { Os::Linux };
+/// Sections whose part of the sandbox isn't built.
+const NOT_BUILT: [&str; 5] = ["internet", "lan", "localhost", "tools", "browser"];
+
+/// A spec that was read.
+#[derive(Debug)]
+pub struct SpecFile {
+    /// The file as typed.
+    pub typed: PathBuf,
+    /// Its real path.
+    pub real: PathBuf,
+    /// The links that the typed path led through.
+    links: Vec<Link>,
+    identity: Identity,
+    bytes: Vec<u8>,
+    /// What it says, with paths as written.
+    pub spec: Spec,
+    /// The caller's home as it is spelled, where there is one.
+    home: Option<PathBuf>,
+    /// Its real path.
+    pub(crate) home_real: Option<PathBuf>,
+}
+
+/// The spec of a request, and where its paths led when they were agreed to.
+#[derive(Clone, Debug)]
+pub struct Agreed {
+    /// The spec's real path.
+    pub file: PathBuf,
+    /// What the file was when it was read.
+    identity: Identity,
+    /// What it holds.
+    content: Vec<u8>,
+    /// The links that led to it.
+    links: Vec<PathBuf>,
+    /// Key, absolute path and real path.
+    paths: Vec<(&'static str, PathBuf, PathBuf)>,
+}
+
+impl Agreed {
+    /// Where a path of the request led; `None` where a flag names it.
+    #[must_use]
+    pub fn agreed(&self, key: &str, typed: &Path) -> Option<&Path> {
+        let found = self.paths.iter().find(|(its, path, _)| *its == key && path == typed);
+        found.map(|(_, _, real)| real.as_path())
+    }
+
+    /// Keeps the spec, and the links that lead to it, from being changed inside.
+    pub(crate) fn masks(&self, mounts: &Mounts) -> Vec<Mask> {
+        let file = mounts.names_of(&self.file).into_iter();
+        let file =
+            file.map(|path| Mask { path, cover: Cover::ReadOnly, identity: Some(self.identity) });
+        let links = self.links.iter().flat_map(|link| mounts.names_of(link));
+        let cover = Cover::Link { content: self.content.clone() };
+        let link = |path| Mask { path, cover: cover.clone(), identity: None };
+        file.chain(links.map(link)).collect()
+    }
+}
+
+impl SpecFile {
+    /// Reads the spec that was typed: absolute, `~/…`, or from the working folder.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a file that can't be read, [`Error::Spec`] for one
+    /// that is no valid spec.
+    pub fn read(typed: &Path, caller: &Caller) -> Result<SpecFile> {
+        let refused = |why: &str| Error::Refused(format!("--spec {}: {why}", shown::word(typed)));
+        let accounts = Accounts::of(caller.uid, caller.gid);
+        let (home, home_real) =
+            home_folder(caller, &accounts).map(|(home, walked)| (home, walked.real)).unzip();
+        let path = absolute(typed, home.as_deref(), &caller.cwd).ok_or_else(|| refused(NO_HOME))?;
+        let walked = walk(&path).map_err(|error| refused(&reason(&error)))?;
+        if !walked.exists {
+            return Err(refused("no such file; 'lnk sandbox spec' prints one to start from"));
+        }
+        let (bytes, identity) =
+            read_plain(&walked.real, MAX_BYTES + 1).map_err(|error| refused(&reason(&error)))?;
+        let spec = Spec::parse(&bytes, OS)
+            .map_err(|errors| Error::Spec(errors.shown(&typed.to_string_lossy())))?;
+        let file = SpecFile {
+            typed: typed.to_path_buf(),
+            real: walked.real,
+            links: walked.links,
+            identity,
+            bytes,
+            spec,
+            home,
+            home_real,
+        };
+        file.refuse_tilde_without_home()?;
+        Ok(file)
+    }
+
+    /// The spec's own grants, resolved and every path of them allowed: what its
+    /// user agrees to. Those that flags replace are among them, though a path
+    /// that doesn't exist may be replaced.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] for a path that doesn't exist or is never opened,
+    /// [`Error::Refused`] inside a sandbox.
+    pub fn grants(&self, flags: &Spec, caller: &Caller) -> Result<Grants> {
+        crate::run::refuse_inside()?;
+        let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+        let accounts = Accounts::of(caller.uid, caller.gid);
+        let never = Never::of(caller, &accounts, self.home.as_deref(), &mounts, true);
+        let never = never.for_specs(&mounts);
+        let files = &self.spec.files;
+        let resolved = |key: &'static str, paths: &[SpecPath]| {
+            let replaced = is_replaced(flags, key);
+            let resolve = |typed| self.resolve(key, typed, replaced, &never, &mounts);
+            paths.iter().map(resolve).collect::<Result<Vec<_>>>()
+        };
+        let program = |typed: &Program| self.found(typed, caller);
+        let mut grants = Grants {
+            files: GrantedFiles {
+                write: resolved("write", &files.write)?,
+                read: resolved("read", &files.read)?,
+                write_dot_files: resolved("write_dot_files", &files.write_dot_files)?,
+                hide: resolved("hide", &files.hide)?,
+            },
+            internet: self.spec.internet.clone(),
+            lan: self.spec.lan.clone(),
+            localhost: self.spec.localhost.clone(),
+            tools: self.spec.tools.clone(),
+            browser: self.spec.browser.clone(),
+            ..Grants::default()
+        };
+        grants.commands.allow = self.spec.commands.allow.iter().map(program).collect();
+        Ok(grants)
+    }
+
+    /// What a run of the spec asks for, with the flags laid over it.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] or [`Error::Refused`] for what this version doesn't have.
+    pub fn request(
+        &self,
+        flags: &Spec,
+        grants: &Grants,
+        program: Vec<OsString>,
+        renderer: Renderer,
+    ) -> Result<Request> {
+        let mut spec = self.absolute_spec();
+        spec.merge(flags.clone());
+        self.refuse_unbuilt(&spec, flags)?;
+        let files = &grants.files;
+        let paths = [
+            ("read", &files.read),
+            ("write", &files.write),
+            ("write_dot_files", &files.write_dot_files),
+            ("hide", &files.hide),
+        ];
+        let paths = paths.into_iter().filter(|(key, _)| !is_replaced(flags, key));
+        let agreed = |key, path: &GrantedPath| {
+            (key, path.typed.absolute(self.home_or_root(), self.folder()), path.real.clone())
+        };
+        let paths = paths.flat_map(|(key, paths)| paths.iter().map(move |path| agreed(key, path)));
+        let agreed = Agreed {
+            file: self.real.clone(),
+            identity: self.identity,
+            content: self.bytes.clone(),
+            links: self.links.iter().map(|link| link.at.clone()).collect(),
+            paths: paths.collect(),
+        };
+        Ok(Request { spec: Some(agreed), ..of_files(&spec, program, renderer) })
+    }
+
+    /// Refuses what no run of the spec with these flags can do, whatever is
+    /// agreed to.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where no program may run, or a flag isn't built.
+    pub fn refuse_useless(&self, flags: &Spec) -> Result<()> {
+        refuse_unbuilt_flags(flags)?;
+        if self.spec.commands.allow.is_empty() && flags.commands.allow.is_empty() {
+            return Err(Error::Refused(format!(
+                "{} lists no program, so nothing may run: add [commands] allow = [\"*\"]",
+                shown::word(&self.typed)
+            )));
+        }
+        Ok(())
+    }
+
+    /// The spec as text to read back, its paths absolute and the flags laid over
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a path that isn't text, or an endpoint without its
+    /// host.
+    pub fn printed(&self, flags: Spec, caller: &Caller) -> Result<String> {
+        let mut spec = self.absolute_spec();
+        spec.merge(absolute_flags(flags, caller)?);
+        print(&spec)
+    }
+
+    fn absolute_spec(&self) -> Spec {
+        let mut spec = self.spec.clone();
+        spec.make_absolute(self.home_or_root(), self.folder());
+        spec
+    }
+
+    /// Where its relative paths start: the real file's folder.
+    fn folder(&self) -> &Path {
+        self.real.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Without a home no path of the spec begins with `~`.
+    fn home_or_root(&self) -> &Path {
+        self.home.as_deref().unwrap_or(Path::new("/"))
+    }
+
+    fn refuse_tilde_without_home(&self) -> Result<()> {
+        let paths = keys(&self.spec.files).into_iter().flat_map(|(key, paths)| {
+            paths.iter().map(move |path| ("files", key, path.as_path().to_owned()))
+        });
+        let programs = self.spec.commands.allow.iter().filter_map(|program| match program {
+            Program::Path(_) | Program::Folder(_) => Some(("commands", "allow", program.written())),
+            Program::Any | Program::Name(_) => None,
+        });
+        match paths.chain(programs).find(|(_, _, path)| needs_home(path, &self.home)) {
+            Some((section, key, path)) => Err(self.refused(section, key, Some(&path), NO_HOME)),
+            None => Ok(()),
+        }
+    }
+
+    fn resolve(
+        &self,
+        key: &'static str,
+        typed: &SpecPath,
+        replaced: bool,
+        never: &Never,
+        mounts: &Mounts,
+    ) -> Result<GrantedPath> {
+        let path = typed.as_path();
+        let asked = Asked { key, by_spec: true };
+        let at_its_place = |error: Error| match error {
+            Error::Refused(why) => self.refused("files", key, Some(path), &why),
+            other => other,
+        };
+        let absolute = typed.absolute(self.home_or_root(), self.folder());
+        if replaced
+            && let Ok(walked) = walk(&absolute)
+            && !walked.exists
+        {
+            return Ok(GrantedPath { typed: typed.clone(), real: walked.real });
+        }
+        let held = Held::open(&asked.to_string(), path, self.home.as_deref(), self.folder())
+            .map_err(at_its_place)?;
+        if key == "read" || key == "write" {
+            never.judge(asked, &held, mounts).map_err(at_its_place)?;
+        }
+        Ok(GrantedPath { typed: typed.clone(), real: held.real })
+    }
+
+    /// A program, and where it is found now.
+    fn found(&self, typed: &Program, caller: &Caller) -> GrantedProgram {
+        let real = |path: PathBuf| walk(&path).ok().filter(|it| it.exists).map(|it| it.real);
+        let real = match typed {
+            Program::Any => None,
+            Program::Name(name) => {
+                let path = caller.var("PATH").unwrap_or_default();
+                let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
+                let mut files = folders.map(|folder| caller.cwd.join(folder).join(name));
+                files.find(|file| file.is_file()).and_then(real)
+            }
+            Program::Path(path) | Program::Folder(path) => {
+                real(path.absolute(self.home_or_root(), self.folder()))
+            }
+        };
+        GrantedProgram { typed: typed.clone(), real }
+    }
+
+    /// Refuses what a run needs and this version doesn't have.
+    fn refuse_unbuilt(&self, merged: &Spec, flags: &Spec) -> Result<()> {
+        refuse_unbuilt_flags(flags)?;
+        if let Some((section, key)) = self.spec.given().find(|(it, _)| is_unbuilt(it.name)) {
+            let why = format!(
+                "[{}] {} isn't built yet in this version: a run can open folders and files only",
+                section.name, key.name
+            );
+            return Err(self.refused(section.name, key.name, None, &why));
+        }
+        match merged.commands.allow.as_slice() {
+            [Program::Any] => Ok(()),
+            _ => Err(self.refused(
+                "commands",
+                "allow",
+                None,
+                "program lists aren't built yet in this version: allow = [\"*\"] lets any program \
+                 run",
+            )),
+        }
+    }
+
+    fn refused(&self, section: &str, key: &str, entry: Option<&Path>, why: &str) -> Error {
+        let entry = entry.and_then(Path::to_str);
+        let errors = Spec::refused(&self.bytes, OS, (section, key), entry, why.to_owned());
+        Error::Spec(errors.shown(&self.typed.to_string_lossy()))
+    }
+}
+
+/// What a run without a spec asks for.
+///
+/// # Errors
+/// [`Error::Refused`] for a flag that this version doesn't have.
+pub fn request_of_flags(
+    flags: &Spec,
+    program: Vec<OsString>,
+    renderer: Renderer,
+) -> Result<Request> {
+    refuse_unbuilt_flags(flags)?;
+    Ok(of_files(flags, program, renderer))
+}
+
+/// The spec that the flags say, as text to read back; paths absolute.
+///
+/// # Errors
+/// As [`SpecFile::printed`].
+pub fn printed_flags(flags: Spec, caller: &Caller) -> Result<String> {
+    print(&absolute_flags(flags, caller)?)
+}
+
+fn print(spec: &Spec) -> Result<String> {
+    if let Some(endpoint) = spec.internet.unreachable().next() {
+        return Err(Error::Refused(format!(
+            "--tcp {endpoint}: its host isn't one that it may reach; add --internet-host {}",
+            endpoint.host()
+        )));
+    }
+    spec.printed().map_err(|not_text| Error::Refused(not_text.to_string()))
+}
+
+fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request {
+    let paths = |list: &[SpecPath]| list.iter().map(|path| path.as_path().to_owned()).collect();
+    Request {
+        read: paths(&spec.files.read),
+        write: paths(&spec.files.write),
+        write_dot_files: paths(&spec.files.write_dot_files),
+        hide: paths(&spec.files.hide),
+        spec: None,
+        program,
+        renderer,
+    }
+}
+
+fn absolute_flags(mut flags: Spec, caller: &Caller) -> Result<Spec> {
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = home_folder(caller, &accounts).map(|(home, _)| home);
+    for (key, paths) in keys(&flags.files) {
+        if let Some(path) = paths.iter().find(|path| needs_home(path.as_path(), &home)) {
+            let (asked, path) = (Asked { key, by_spec: false }, shown::word(path.as_path()));
+            return Err(Error::Refused(format!("{asked} {path}: {NO_HOME}")));
+        }
+    }
+    flags.make_absolute(home.as_deref().unwrap_or(Path::new("/")), &caller.cwd);
+    Ok(flags)
+}
+
+/// The keys of `[files]` and their paths.
+fn keys(files: &Files) -> [(&'static str, &Vec<SpecPath>); 4] {
+    let Files { read, write, write_dot_files, hide } = files;
+    [("read", read), ("write", write), ("write_dot_files", write_dot_files), ("hide", hide)]
+}
+
+fn needs_home(path: &Path, home: &Option<PathBuf>) -> bool {
+    home.is_none() && path.starts_with("~")
+}
+
+fn absolute(typed: &Path, home: Option<&Path>, folder: &Path) -> Option<PathBuf> {
+    match typed.strip_prefix("~") {
+        Ok(below) => Some(home?.join(below)),
+        Err(_) => Some(folder.join(typed)),
+    }
+}
+
+/// Whether a flag takes the place of a key of `[files]`.
+fn is_replaced(flags: &Spec, key: &str) -> bool {
+    let replaces = |given: &Key| given.flag.is_some_and(|flag| !flag.adds);
+    flags
+        .given()
+        .any(|(section, given)| section.name == "files" && given.name == key && replaces(given))
+}
+
+fn is_unbuilt(section: &str) -> bool {
+    NOT_BUILT.contains(&section)
+}
+
+fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
+    for (section, key) in flags.given() {
+        let flag = key.flag.map_or("", |flag| flag.name);
+        if is_unbuilt(section.name) {
+            return Err(Error::Refused(format!(
+                "{flag} isn't built yet in this version: a run can open folders and files only; \
+                 leave it out"
+            )));
+        }
+        if section.name == "commands" && flags.commands.allow != [Program::Any] {
+            return Err(Error::Refused(format!(
+                "{flag}: program lists aren't built yet in this version: leave it out, or give '*' \
+                 alone for any program"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reads at most `most` bytes of a plain file at a real path, never waiting, and
+/// says which file that was.
+///
+/// # Errors
+/// Those of openat2(2) and read(2); `InvalidInput` where it isn't a plain file.
+pub(crate) fn read_plain(real: &Path, most: usize) -> io::Result<(Vec<u8>, Identity)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NOCTTY;
+    let file = fs::openat2(fs::CWD, real, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    let stat = fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it isn't a plain file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::from(file).take(most as u64).read_to_end(&mut bytes)?;
+    Ok((bytes, Identity::from(&stat)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn paths() -> impl Strategy<Value = Vec<SpecPath>> {
+        let path = r#"\PC{1,12}|[\n\t"\\'\x01-\x1f/\x7f\u{202e}\[\]*$]{1,9}|~|~/\PC{0,5}|\.\.?/a"#;
+        let path = path.prop_filter_map("valid", |typed| typed.parse().ok());
+        proptest::collection::vec(path, 0..4)
+    }
+
+    fn distinct(mut list: Vec<SpecPath>) -> Vec<SpecPath> {
+        let mut seen = Vec::new();
+        list.retain(|path| !seen.contains(path) && (seen.push(path.clone()), true).1);
+        list
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_spec_asks_for_the_same(files in (paths(), paths(), paths(), paths())) {
+            let mut spec = Spec::default();
+            spec.files.read = distinct(files.0);
+            spec.files.write = distinct(files.1);
+            spec.files.write_dot_files = distinct(files.2);
+            spec.files.hide = distinct(files.3);
+            spec.make_absolute(Path::new("/home/u"), Path::new("/work"));
+            let asks = |spec: &Spec| {
+                let asked = of_files(spec, Vec::new(), Renderer::Auto);
+                [asked.read, asked.write, asked.write_dot_files, asked.hide].map(distinct_paths)
+            };
+            let mut back = Spec::parse(print(&spec).unwrap().as_bytes(), OS).unwrap();
+            // From another place: nothing in it depends on where it is.
+            back.make_absolute(Path::new("/else"), Path::new("/where"));
+            prop_assert_eq!(asks(&back), asks(&spec));
+            prop_assert!(asks(&back).iter().flatten().all(|path| path.is_absolute()));
+        }
+    }
+
+    /// Two spellings may become one absolute path.
+    fn distinct_paths(mut list: Vec<PathBuf>) -> Vec<PathBuf> {
+        list.sort();
+        list.dedup();
+        list
+    }
+
+    #[test]
+    fn a_flag_that_isnt_built_is_named() {
+        for (text, named) in [
+            ("[internet]\nhosts = ['*']", "--internet-host isn't built"),
+            ("[internet]\nper_minute = 1", "--per-minute isn't built"),
+            ("[lan]\nhosts = ['*']", "--lan-host isn't built"),
+            ("[localhost]\nports = [1]", "--port isn't built"),
+            ("[localhost]\nmodels = [1]", "--model isn't built"),
+            ("[tools]\nallow = ['a']", "--tool isn't built"),
+            ("[browser]\nhosts = ['*']", "--browser-host isn't built"),
+            ("[commands]\nallow = ['sh']", "--command: program lists aren't built"),
+            ("[commands]\nallow = ['*', 'sh']", "--command: program lists aren't built"),
+        ] {
+            let flags = Spec::parse(text.as_bytes(), OS).unwrap();
+            let error = request_of_flags(&flags, Vec::new(), Renderer::Auto).unwrap_err();
+            assert!(error.to_string().starts_with(named), "{error}");
+        }
+        let any = Spec::parse(b"[commands]\nallow = ['*']\n[files]\nread = ['/usr']", OS).unwrap();
+        assert_eq!(request_of_flags(&any, Vec::new(), Renderer::Auto).unwrap().read.len(), 1);
+    }
+}

@@ -1,0 +1,413 @@
+//! Sandboxes written down: `run --spec`, and `lnk sandbox spec`.
+
+use std::path::Path;
+
+use testkit::{Call, Run, TestEnv, each};
+
+/// The example of the documentation.
+const EXAMPLE: &str = "\
+name = \"app\"
+version = 1
+
+[files]
+write = [\"~/code/app\"]
+
+[internet]
+hosts = [\"registry.example.org\", \"api.openai.com\"]
+
+[commands]
+allow = [\"sh\", \"node\", \"npm\"]
+";
+
+const ANY: &str = "\n[commands]\nallow = [\"*\"]\n";
+
+fn lnk(env: &TestEnv, words: &[&str]) -> Call {
+    env.lnk(["sandbox"].iter().chain(words))
+}
+
+/// Writes `app.toml` with these keys of `[files]`, and any program.
+fn files(env: &TestEnv, keys: &str) {
+    env.write("app.toml", format!("[files]\n{keys}{ANY}"));
+}
+
+/// Runs a script in the sandbox of `app.toml`, with these flags beside.
+fn sh(env: &TestEnv, flags: &[&str], script: &str) -> Run {
+    let words = ["run", "--spec", "app.toml", "--yes"];
+    lnk(env, &[&words, flags, &["--", "sh", "-c", script]].concat()).run()
+}
+
+#[track_caller]
+fn refused(env: &TestEnv, spec: &str, why: &str) -> Run {
+    env.write("app.toml", spec);
+    sh(env, &[], "echo ran").fails_with(125).prints("").stderr_has(why)
+}
+
+#[test]
+fn flags_print_a_spec_to_start_from() {
+    each!(|env| {
+        let app = env.home().join("code/app");
+        let script =
+            "lnk sandbox spec --write ~/code/app --internet-host '*' --command node > app.toml";
+        env.sh(script).run().ok().quiet();
+        let printed = std::fs::read_to_string(env.project().join("app.toml")).expect("printed");
+        for line in
+            [&format!("write = [\"{}\"]", app.display()), "hosts = [\"*\"]", "allow = [\"node\"]"]
+        {
+            assert!(printed.lines().any(|it| it == line), "{line} in\n{printed}");
+        }
+        lnk(env, &["spec", "--spec", "app.toml"]).run().ok().prints(&printed);
+        // It is the same read from anywhere.
+        env.write("deep/in/copy.toml", &printed);
+        lnk(env, &["spec", "--spec", "deep/in/copy.toml"]).cwd("/").run().fails();
+        let copy = env.project().join("deep/in/copy.toml").display().to_string();
+        lnk(env, &["spec", "--spec", &copy]).cwd("/").run().ok().prints(&printed);
+    });
+}
+
+#[test]
+fn a_spec_is_printed_with_absolute_paths_and_the_flags_in_place_of_its_keys() {
+    each!(|env| {
+        env.write(
+            "specs/app.toml",
+            EXAMPLE.replace("[files]\n", "[files]\nhide = ['h']\nread = ['r']\n"),
+        );
+        let flags = ["--read", "mine", "--hide", "too", "--per-minute", "5"];
+        let run =
+            lnk(env, &[&["spec", "--spec", "specs/app.toml"], &flags[..]].concat()).run().ok();
+        let (home, project) = (env.home().display(), env.project().display());
+        run.stdout_has("\nname = \"app\"\n")
+            .stdout_has(&format!("\nwrite = [\"{home}/code/app\"]\n"))
+            .stdout_has(&format!("\nread = [\"{project}/mine\"]\n"))
+            .stdout_has(&format!("\n    \"{project}/specs/h\",\n    \"{project}/too\",\n"))
+            .stdout_has("\nper_minute = 5\n")
+            .stdout_has("\nallow = [\"sh\", \"node\", \"npm\"]\n")
+            .quiet();
+    });
+}
+
+#[test]
+fn a_spec_that_cant_be_printed_says_why() {
+    each!(|env| {
+        lnk(env, &["spec", "--tcp", "github.com:22"])
+            .run()
+            .fails_with(125)
+            .prints("")
+            .stderr_has("--tcp github.com:22: its host isn't one that it may reach; add --internet-host github.com");
+        env.sh("lnk sandbox spec --write $'a\\xff'")
+            .run()
+            .fails_with(125)
+            .prints("")
+            .stderr_has("isn't UTF-8");
+        env.sh("unset HOME; lnk sandbox spec --spec none.toml")
+            .run()
+            .fails_with(125)
+            .stderr_has("no such file");
+    });
+}
+
+#[test]
+fn the_example_of_the_documentation_is_refused_by_what_isnt_built() {
+    each!(|env| {
+        env.folder(env.home().join("code/app"));
+        refused(env, EXAMPLE, "[internet] hosts isn't built yet").stderr_has("--> app.toml:8:9");
+        let without = EXAMPLE.replace("hosts =", "# ");
+        refused(env, &without, "program lists aren't built yet").stderr_has("--> app.toml:11:9");
+        let any = without.replace("\"sh\", \"node\", \"npm\"", "\"*\"");
+        env.write("app.toml", any);
+        sh(env, &["--read", "."], "echo x > ~/code/app/made && ls").ok().prints("app.toml\n");
+        sh(env, &["--read", "."], "echo x > made").fails();
+    });
+}
+
+#[test]
+fn each_part_that_isnt_built_is_refused_by_name() {
+    each!(|env| {
+        for (flag, value, section, key, toml) in [
+            ("--internet-host", "*", "internet", "hosts", "['*']"),
+            ("--upstream", "direct", "internet", "upstream", "'direct'"),
+            ("--per-minute", "5", "internet", "per_minute", "5"),
+            ("--lan-host", "nas.local", "lan", "hosts", "['nas.local']"),
+            ("--port", "5432", "localhost", "ports", "[5432]"),
+            ("--model", "11434", "localhost", "models", "[11434]"),
+            ("--tool", "gh", "tools", "allow", "['gh']"),
+            ("--browser-host", "github.com", "browser", "hosts", "['github.com']"),
+            ("--command", "sh", "commands", "allow", "['sh']"),
+        ] {
+            let run = lnk(env, &["run", flag, value, "--read", ".", "--", "true"]).run();
+            run.fails_with(125).stderr_has(flag).stderr_has("built yet in this version");
+            let spec = format!("[{section}]\n{key} = {toml}\n");
+            let spec = if section == "commands" { spec } else { spec + ANY };
+            refused(env, &spec, "built yet in this version").stderr_has("--> app.toml:2:");
+            lnk(env, &["spec", flag, value]).run().ok().quiet();
+            lnk(env, &["spec", "--spec", "app.toml"]).run().ok().quiet();
+        }
+        files(env, "read = ['.']");
+        sh(env, &["--port", "1"], "true").fails_with(125).stderr_has("--port isn't built yet");
+        sh(env, &["--proxy"], "true").fails_with(125).stderr_has("--internet-host isn't built yet");
+        lnk(env, &["run", "--command", "*", "--read", ".", "--", "true"]).run().ok().quiet();
+    });
+}
+
+#[test]
+fn a_spec_that_lists_no_program_runs_none() {
+    each!(|env| {
+        for spec in ["", "[files]\nread = ['.']\n", "[commands]\n", "[commands]\nallow = []\n"] {
+            refused(
+                env,
+                spec,
+                "app.toml lists no program, so nothing may run: add [commands] allow = [\"*\"]",
+            );
+        }
+        env.write("app.toml", "[files]\nread = ['.']\n");
+        sh(env, &["--command", "*"], "echo ran").ok().prints("ran\n");
+    });
+}
+
+#[test]
+fn a_spec_opens_what_its_files_say_and_no_more() {
+    each!(|env| {
+        for file in ["w/f", "r/f", "r/h/f", "other/f"] {
+            env.write(Path::new("data").join(file), "x\n");
+        }
+        files(env, "write = ['data/w']\nread = ['data/r']\nhide = ['data/r/h']\n");
+        let call = |script: &str| {
+            let words = ["run", "--spec", "../../app.toml", "--yes"];
+            let words = [&words[..], &["--", "sh", "-c", script]].concat();
+            // From another folder: the spec's paths start at its own.
+            lnk(env, &words).cwd("data/w").run()
+        };
+        call("cat f ../r/f; echo y > f; cat f").ok().prints("x\nx\ny\n");
+        call("echo y > ../r/f").fails().stderr_has("Read-only file system");
+        call("cat ../r/h/f").fails().prints("");
+        call("cat ../other/f").fails().prints("");
+        call("cat ../../app.toml").fails().prints("");
+    });
+}
+
+#[test]
+fn a_flag_replaces_its_key_and_hide_adds() {
+    each!(|env| {
+        for folder in ["a", "b", "ha", "hb"] {
+            env.write(Path::new(folder).join("f"), "x\n");
+        }
+        files(env, "read = ['.']\nwrite = ['a']\nhide = ['ha']\n");
+        sh(env, &[], "echo y > a/f; cat hb/f").ok().prints("x\n");
+        sh(env, &["--write", "b"], "echo y > b/f").ok();
+        sh(env, &["--write", "b"], "echo z > a/f").fails().stderr_has("Read-only file system");
+        sh(env, &["--hide", "hb"], "cat b/f; cat ha/f || cat hb/f").fails().prints("y\n");
+        // A path that flags replace need not be there.
+        files(env, "read = ['.']\nwrite = ['none']\n");
+        sh(env, &[], "true").fails_with(125).stderr_has("[files] write none: no such file");
+        sh(env, &["--write", "b"], "echo y > b/f").ok();
+    });
+}
+
+#[test]
+fn the_keys_of_this_system_replace_those_for_all() {
+    each!(|env| {
+        env.write("l/f", "linux\n");
+        env.write("a/f", "all\n");
+        env.write(
+            "app.toml",
+            format!("[files]\nread = ['a']\n[files.linux]\nread = ['l']\n[files.macos]\nread = ['~/none']{ANY}"),
+        );
+        let run = lnk(env, &["run", "--spec", "../app.toml", "--yes", "--", "cat", "f", "../a/f"]);
+        run.cwd("l").run().fails().prints("linux\n");
+    });
+}
+
+#[test]
+fn names_in_a_spec_are_literal() {
+    each!(|env| {
+        let names = [
+            "app[slug]",
+            "proj*1",
+            "adv..lock",
+            "~Top",
+            "-dash",
+            "a:b",
+            "a,b",
+            "$HOME",
+            "{x}",
+            "n\nl",
+        ];
+        for name in names {
+            env.folder(name);
+            env.write("app.toml", format!("[files]\nwrite = [{:?}]\nread = ['.']{ANY}", name));
+            let words =
+                ["run", "--spec", "app.toml", "--yes", "--", "sh", "-c", "touch \"./$1/ok\"", "_"];
+            lnk(env, &[&words[..], &[name]].concat()).run().ok();
+            assert!(env.project().join(name).join("ok").exists(), "{name}");
+        }
+        env.folder("projX1");
+        files(env, "write = ['proj*1']\nread = ['.']");
+        sh(env, &[], "touch projX1/no").fails().stderr_has("Read-only file system");
+        refused(env, "[files]\nwrite = [\"a\\u0000b\"]\n", "NUL");
+    });
+}
+
+#[test]
+fn a_mistake_is_shown_at_its_place_with_the_right_name() {
+    each!(|env| {
+        let run = refused(
+            env,
+            "name = \"app\"\nversion = 1\n\n[files]\nwirte = [\"~/code/app\"]\n",
+            "lnk sandbox: [files] has no key wirte: did you mean write?\n --> app.toml:5:1\n  |\n5 | wirte = [\"~/code/app\"]\n  | ^^^^^\n",
+        );
+        let seen = run.stderr;
+        lnk(env, &["spec", "--spec", "app.toml"])
+            .run()
+            .fails_with(125)
+            .prints("")
+            .stderr_has(&seen);
+        refused(env, "[flies]\nread = []\n", "did you mean [files]?");
+        refused(env, "[comands]\nallow = ['*']\n", "did you mean [commands]?");
+        refused(env, "[files]\nread = []\nread = []\n", "given twice");
+        refused(env, "version = 2\n", "version 1");
+        refused(env, "[tool.run]\nmemory = 1\n", "no section [tool]");
+        refused(env, "\u{1b}[2J\n", "app.toml:1:1").has_not("\u{1b}");
+    });
+}
+
+#[test]
+fn what_is_never_opened_isnt_by_a_spec() {
+    each!(|env| {
+        env.folder(env.home().join(".config/lnk/sandbox"));
+        env.folder(env.home().join(".ssh"));
+        env.folder(env.home().join("Link/Agents/main"));
+        env.link("../.config/lnk", "settings");
+        for (key, path, why) in [
+            ("read", "~/.config/lnk", "Link's settings are never opened"),
+            ("read", "settings/sandbox", "Link's settings are never opened"),
+            ("read", "~/.config/../.config/lnk", "Link's settings are never opened"),
+            ("read", "~/Link/Agents/main", "agents' folders are never opened"),
+            ("read", "/", "the whole machine can't be opened"),
+            ("read", "/proc/self", "nothing of /proc can be opened"),
+            ("write", "~", "it is a home folder"),
+            ("write", "..", "it is a home folder"),
+            ("write", "~/.ssh", "runs or unlocks things outside"),
+            ("write", "/usr/local", "belongs to the system"),
+        ] {
+            let spec = format!("[files]\n{key} = [\n  '{path}']{ANY}");
+            refused(env, &spec, why).stderr_has("--> app.toml:3:3");
+            // Nor where a flag takes its place: it was shown to be agreed to.
+            let flag = if key == "read" { "--read" } else { "--write" };
+            sh(env, &[flag, "."], "true").fails_with(125).stderr_has(why);
+        }
+        files(env, "read = ['~']");
+        sh(env, &[], "ls ~/.ssh && ! ls ~/.config/lnk/sandbox").ok();
+    });
+}
+
+#[test]
+fn dot_files_of_a_home_are_opened_to_write_by_a_flag_and_by_no_spec() {
+    each!(|env| {
+        let home = env.home();
+        for folder in [".claude/x", ".cache/pip", "dotfiles/vim", ".npm"] {
+            env.folder(home.join(folder));
+        }
+        env.link("dotfiles/vim", home.join(".vim"));
+        for path in [".claude", ".claude/x", ".vim", "dotfiles", "dotfiles/vim"] {
+            files(env, &format!("read = ['.']\nwrite = ['~/{path}']"));
+            sh(env, &[], "true")
+                .fails_with(125)
+                .stderr_has("no spec opens them")
+                .stderr_has("app.toml:3:10");
+            files(env, "read = ['.']");
+            sh(env, &["--write", &format!("~/{path}")], &format!("touch ~/{path}/made")).ok();
+        }
+        for path in [".cache", ".cache/pip", ".npm"] {
+            files(env, &format!("read = ['.']\nwrite = ['~/{path}']"));
+            sh(env, &[], &format!("touch ~/{path}/made")).ok();
+        }
+        // To read is another thing.
+        files(env, "read = ['.', '~/.claude']");
+        sh(env, &[], "ls ~/.claude && ! touch ~/.claude/no").ok();
+    });
+}
+
+#[test]
+fn a_spec_in_a_write_folder_cant_be_changed_from_inside() {
+    each!(|env| {
+        env.write("conf/app.toml", format!("[files]\nwrite = ['..']{ANY}"));
+        env.link("conf/app.toml", "link.toml");
+        env.write("conf/else", "");
+        let before = std::fs::read(env.project().join("conf/app.toml")).expect("just written");
+        for spec in ["conf/app.toml", "link.toml"] {
+            let sh = |script: &str| {
+                lnk(env, &["run", "--spec", spec, "--yes", "--", "sh", "-c", script]).run()
+            };
+            sh("echo x > conf/else; touch conf/new; rm conf/new").ok();
+            for change in [
+                "echo x >> conf/app.toml",
+                "rm -f conf/app.toml",
+                "mv conf/else conf/app.toml",
+                "mv conf/app.toml gone",
+                "mv conf gone",
+                "chmod 777 conf/app.toml",
+                "ln conf/app.toml other && echo x >> other",
+            ] {
+                sh(change).fails();
+            }
+            sh("cat conf/app.toml").ok().prints(&String::from_utf8_lossy(&before));
+        }
+        let link = |script: &str| {
+            lnk(env, &["run", "--spec", "link.toml", "--yes", "--", "sh", "-c", script]).run()
+        };
+        for change in ["rm -f link.toml", "ln -sfn conf/else link.toml", "mv conf/else link.toml"] {
+            link(change).fails();
+        }
+        assert_eq!(std::fs::read(env.project().join("link.toml")).expect("a link still"), before);
+        let target = std::fs::read_link(env.project().join("link.toml")).expect("a link still");
+        assert_eq!(target, Path::new("conf/app.toml"));
+    });
+}
+
+#[test]
+fn a_spec_doesnt_open_itself() {
+    each!(|env| {
+        files(env, "read = ['.']\nwrite = ['app.toml']");
+        sh(env, &[], "true").fails_with(125).stderr_has("it is the spec itself");
+        files(env, "read = ['.']");
+        sh(env, &["--write", "app.toml"], "true")
+            .fails_with(125)
+            .stderr_has("it is the spec itself");
+        sh(env, &[], "grep -c read app.toml").ok().prints("1\n");
+    });
+}
+
+#[test]
+fn what_is_no_spec_is_refused() {
+    each!(|env| {
+        let refused = |file: &str, why: &str| {
+            let run = lnk(env, &["run", "--spec", file, "--yes", "--", "true"]).run();
+            run.fails_with(125).prints("").stderr_has(why);
+            lnk(env, &["spec", "--spec", file]).run().fails_with(125).prints("").stderr_has(why);
+        };
+        refused("none.toml", "--spec none.toml: no such file");
+        refused(".", "--spec .: it isn't a plain file");
+        refused("/dev/null", "it isn't a plain file");
+        refused("/dev/tty", "/dev/tty");
+        env.sh("mkfifo pipe").run().ok();
+        refused("pipe", "it isn't a plain file");
+        env.link("loop.toml", "loop.toml");
+        refused("loop.toml", "--spec loop.toml: ");
+        env.write("large.toml", " ".repeat(256 * 1024 + 1));
+        refused("large.toml", "at most 262144 bytes");
+        env.write("bytes.toml", b"name = '\xff'");
+        refused("bytes.toml", "UTF-8");
+        let run = lnk(env, &["run", "--yes", "--read", ".", "--", "true"]).run();
+        run.fails_with(125).stderr_has("--spec");
+    });
+}
+
+#[test]
+fn without_a_home_a_tilde_is_refused_at_its_place() {
+    each!(|env| {
+        files(env, "read = ['.', '~/x']");
+        let words = ["run", "--spec", "app.toml", "--yes", "--", "true"];
+        let run = lnk(env, &words).env("HOME", "/proc").run();
+        // The password file may name a home of this user's.
+        run.fails_with(125).stderr_has("app.toml:2:14");
+    });
+}
