@@ -16,7 +16,7 @@
 //!   socket's own namespace.
 //! - Unix, by path: the path is resolved inside the sandbox's root and the file
 //!   held. It is connected when it lies on one of the sandbox's private tmpfs,
-//!   or when a socket of the sandbox's namespace is bound to it ([`diag`]).
+//!   or when a socket of the sandbox's namespace is bound to it (`diag`).
 //! - Other families: refused.
 //!
 //! Refused is `EACCES`. Differences that a program can see: the peer's
@@ -28,7 +28,7 @@
 //!
 //! All of it happens on threads of the broker's own, so that neither a full
 //! backlog nor a hanging file system nor a lingering socket stops anything but
-//! its own connect ([`workers`]). One whose caller was killed is broken off
+//! its own connect (`workers`). One whose caller was killed is broken off
 //! within 200 ms; one whose caller has a signal to handle too, and answered
 //! `EINTR`, as the kernel does.
 
