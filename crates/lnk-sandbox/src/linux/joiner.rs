@@ -9,6 +9,7 @@
 //! and closes it. `lnk` itself, which bubblewrap then starts, is attached last:
 //! if the joiner dies at any moment before, there is nothing to start.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -119,6 +120,7 @@ impl Joiner<'_> {
 
     /// Builds the whole tree and returns its root.
     fn build(&self) -> Result<OwnedFd, Stop> {
+        let nested = Nested::of(&self.plan.mounts);
         let child = self.wait_for_child()?;
         let child = pidfd_open(child, PidfdFlags::empty()).map_err(unsupported("pidfd_open"))?;
         let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
@@ -127,7 +129,7 @@ impl Joiner<'_> {
         rustix::process::umask(Mode::empty());
         let host = self.host_tree()?;
         let copied = (0..self.plan.mounts.len()).map(|index| Prepared {
-            copy: self.copy_of(index, &host).and_then(Result::ok),
+            copy: self.copy_of(index, &nested, &host).and_then(Result::ok),
             place: None,
         });
         let mut prepared: Vec<Prepared> = copied.collect();
@@ -136,7 +138,7 @@ impl Joiner<'_> {
             if let Mount::Tmpfs { mode, .. } = mount {
                 prepared[index].copy = Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?);
             }
-            if let Some((memory, path)) = self.in_memory_around(index, &prepared) {
+            if let Some((memory, path)) = self.in_memory_around(index, &nested, &prepared) {
                 prepared[index].place = Some(make(memory, path, mount)?);
             }
         }
@@ -145,7 +147,7 @@ impl Joiner<'_> {
         // While bubblewrap prepared, its own mounts covered part of the
         // machine's tree; now they don't.
         for (index, prepared) in prepared.iter_mut().enumerate() {
-            if let (None, Some(copy)) = (&prepared.copy, self.copy_of(index, &host)) {
+            if let (None, Some(copy)) = (&prepared.copy, self.copy_of(index, &nested, &host)) {
                 prepared.copy = Some(copy.map_err(changed(self.plan.mounts[index].target()))?);
             }
         }
@@ -155,7 +157,7 @@ impl Joiner<'_> {
             Mode::empty(),
         )
         .map_err(unsupported("/newroot"))?;
-        self.attach(&root, &prepared, devices)?;
+        self.attach(&root, &prepared, &nested, devices)?;
         self.attach_own_binary(&host, &root)?;
         Ok(root)
     }
@@ -215,39 +217,22 @@ impl Joiner<'_> {
     /// A copy of what is bound, with its attributes, if it still is what was
     /// judged. What lies in a read-only place in memory has them with that place,
     /// in one call for all.
-    fn copy_of(&self, index: usize, host: &OwnedFd) -> Option<io::Result<OwnedFd>> {
+    fn copy_of(
+        &self,
+        index: usize,
+        nested: &Nested,
+        host: &OwnedFd,
+    ) -> Option<io::Result<OwnedFd>> {
         let Mount::Bind { source, identity, write, .. } = &self.plan.mounts[index] else {
             return None;
         };
         let place = open_if_same(host, source, *identity);
         let with_its_place =
-            self.around(index).is_some_and(|around| self.is_read_only_whole(around));
+            nested.around[index].is_some_and(|around| nested.read_only_whole[around]);
         Some(place.and_then(|place| match with_its_place {
             true => tree::bare_copy_of(place.as_fd()),
             false => tree::copy_of(place.as_fd(), tree::bound(*write)),
         }))
-    }
-
-    /// The mount in which a mount's target lies.
-    fn around(&self, index: usize) -> Option<usize> {
-        let target = self.plan.mounts[index].target();
-        self.plan.mounts[..index].iter().rposition(|mount| {
-            let mounted = matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { .. });
-            mounted && target.starts_with(mount.target())
-        })
-    }
-
-    /// Whether a mount is a place in memory that becomes read-only with all that
-    /// is mounted in it.
-    fn is_read_only_whole(&self, index: usize) -> bool {
-        let Mount::Tmpfs { target, frozen: true, .. } = &self.plan.mounts[index] else {
-            return false;
-        };
-        self.plan.mounts.iter().all(|mount| match mount {
-            Mount::Bind { target: inside, write, .. } => !write || !inside.starts_with(target),
-            Mount::Tmpfs { target: inside, frozen, .. } => *frozen || !inside.starts_with(target),
-            _ => true,
-        })
     }
 
     /// The file system in memory in which a mount's target lies, and where in
@@ -256,24 +241,20 @@ impl Joiner<'_> {
     fn in_memory_around<'p>(
         &self,
         index: usize,
+        nested: &Nested,
         prepared: &'p [Prepared],
     ) -> Option<(BorrowedFd<'p>, &Path)> {
         let mounts = &self.plan.mounts;
         let target = mounts[index].target();
-        let around = self.around(index)?;
+        let around = nested.around[index]?;
         let Mount::Tmpfs { target: top, .. } = &mounts[around] else { return None };
         let inside = target.strip_prefix(top).ok().filter(|path| *path != Path::new(""))?;
         Some((prepared[around].copy.as_ref()?.as_fd(), inside))
     }
 
-    /// Whether a folder of the machine's is what is mounted around `target`.
-    fn is_in_a_folder(&self, target: &Path) -> bool {
-        let mounts = self
-            .plan
-            .mounts
-            .iter()
-            .filter(|mount| mount.target() != target && target.starts_with(mount.target()));
-        let around = mounts.max_by_key(|mount| mount.target().as_os_str().len());
+    /// Whether a folder of the machine's is what is mounted around a target.
+    fn is_in_a_folder(&self, index: usize, nested: &Nested) -> bool {
+        let around = nested.around[index].map(|around| &self.plan.mounts[around]);
         matches!(around, Some(Mount::Bind { .. }))
     }
 
@@ -324,7 +305,13 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    fn attach(&self, root: &OwnedFd, prepared: &[Prepared], devices: Devices) -> Result<(), Stop> {
+    fn attach(
+        &self,
+        root: &OwnedFd,
+        prepared: &[Prepared],
+        nested: &Nested,
+        devices: Devices,
+    ) -> Result<(), Stop> {
         let root = root.as_fd();
         let mut frozen = Vec::new();
         devices.attach(root)?;
@@ -339,7 +326,7 @@ impl Joiner<'_> {
                 (Some(_), _) => None,
                 // In a folder of the machine's nothing is made: what was judged
                 // is there, or the run ends.
-                (None, Some(identity)) if self.is_in_a_folder(target) => Some(Some(
+                (None, Some(identity)) if self.is_in_a_folder(index, nested) => Some(Some(
                     tree::place_if_same(root, target, identity).map_err(changed(target))?,
                 )),
                 (None, _) => Some(make(root, target, mount)?),
@@ -349,7 +336,7 @@ impl Joiner<'_> {
                 tree::attach(copy.as_fd(), place.as_fd()).map_err(failed(target))?;
             }
             if matches!(mount, Mount::Tmpfs { frozen: true, .. }) {
-                frozen.extend(copy.as_ref().map(|copy| (copy, self.is_read_only_whole(index))));
+                frozen.extend(copy.as_ref().map(|copy| (copy, nested.read_only_whole[index])));
             }
         }
         let own = tree::file(root, Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
@@ -398,6 +385,41 @@ impl Joiner<'_> {
             }
         }
         exit_now(1)
+    }
+}
+
+/// How mounts lie in each other, by their index.
+struct Nested {
+    /// The mount in which the target lies; an earlier one at the same target
+    /// counts.
+    around: Vec<Option<usize>>,
+    /// Whether it is a place in memory that becomes read-only with all that is
+    /// mounted in it.
+    read_only_whole: Vec<bool>,
+}
+
+impl Nested {
+    fn of(mounts: &[Mount]) -> Nested {
+        let mut last_at: HashMap<&Path, usize> = HashMap::new();
+        let mut around: Vec<Option<usize>> = Vec::with_capacity(mounts.len());
+        let mut read_only_whole = Vec::with_capacity(mounts.len());
+        for (index, mount) in mounts.iter().enumerate() {
+            let target = mount.target();
+            around.push(target.ancestors().find_map(|path| last_at.get(path).copied()));
+            read_only_whole.push(matches!(mount, Mount::Tmpfs { frozen: true, .. }));
+            if matches!(mount, Mount::Tmpfs { .. } | Mount::Bind { .. }) {
+                last_at.insert(target, index);
+            }
+            if matches!(mount, Mount::Tmpfs { frozen: false, .. } | Mount::Bind { write: true, .. })
+            {
+                let mut holding = around[index];
+                while let Some(outer) = holding {
+                    read_only_whole[outer] = false;
+                    holding = around[outer];
+                }
+            }
+        }
+        Nested { around, read_only_whole }
     }
 }
 
