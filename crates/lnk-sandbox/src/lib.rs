@@ -6,10 +6,12 @@
 
 pub mod account;
 pub mod caller;
+pub mod check;
 pub mod consent;
 pub mod dotfiles;
 pub mod env;
 pub mod error;
+pub mod faults;
 pub mod gitconfig;
 pub mod linux;
 pub mod mountinfo;

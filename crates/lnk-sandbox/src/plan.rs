@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
 use crate::error::{Error, Result};
+use crate::faults::{Fault, Faults};
 use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
 use crate::system::{self, Entry};
@@ -146,6 +147,8 @@ pub struct Plan {
     pub cwd: PathBuf,
     /// `lnk`'s own program, bound to [`OWN_BINARY`].
     pub own_binary: (PathBuf, Identity),
+    /// Fences left out on purpose.
+    pub faults: Faults,
 }
 
 impl Plan {
@@ -172,14 +175,19 @@ impl Plan {
         }
         for grant in &policy.grants {
             let folder = grant.held.file_type() == FileType::Directory;
-            layout.bind(&grant.held.real, grant.held.identity(), grant.write, folder);
+            let write = grant.write || policy.faults.has(Fault::ReadOnly);
+            layout.bind(&grant.held.real, grant.held.identity(), write, folder);
         }
         let private = layout.home_and_tmp(policy, gitconfig);
-        let hides = policy.hides.iter().filter(|hide| !private.contains(&hide.path));
+        let hides = policy
+            .hides
+            .iter()
+            .filter(|hide| !private.contains(&hide.path) && !policy.faults.has(Fault::Hides));
         let hidden: Vec<Watched> = hides.filter_map(|hide| layout.hide(hide)).collect();
         if !hidden.is_empty() {
             layout.tmpfs(EMPTY_FOLDER, 0, true);
         }
+        let masks = if policy.faults.has(Fault::Masks) { &[] } else { masks };
         let mut watched = layout.masks(masks)?;
         watched.extend(hidden);
         layout.hold_the_ways()?;
@@ -195,12 +203,16 @@ impl Plan {
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts.ordered(),
+            faults: policy.faults.clone(),
         };
         if !plan.shows(&plan.cwd) {
             return Err(cwd_closed(policy));
         }
         let readable = |path: &Path| plan.shows(&crate::paths::real_or_written(path));
         plan.env = env::inside(caller, &policy.accounts, &policy.home, readable);
+        if plan.faults.has(Fault::Environment) {
+            plan.env.extend(caller.env.iter().cloned());
+        }
         Ok(plan)
     }
 }

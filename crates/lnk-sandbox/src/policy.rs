@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
+use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
@@ -47,6 +48,8 @@ pub struct Policy {
     pub warnings: Vec<String>,
     /// The machine's mounts when the grants were judged.
     pub mounts: Mounts,
+    /// Fences left out on purpose.
+    pub faults: Faults,
 }
 
 /// Something hidden.
@@ -159,6 +162,7 @@ impl Policy {
             cwd,
             warnings,
             mounts,
+            faults: request.faults.clone(),
         })
     }
 }

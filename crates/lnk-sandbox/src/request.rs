@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::faults::Faults;
 use crate::spec_file::Agreed;
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
@@ -22,6 +23,8 @@ pub struct Request {
     pub program: Vec<OsString>,
     /// How the mounts are made; [`Renderer::Auto`] unless forced.
     pub renderer: Renderer,
+    /// Fences left out on purpose; none but in a test's build.
+    pub faults: Faults,
 }
 
 /// Who makes the mounts. Both give the same sandbox.

@@ -53,9 +53,9 @@ pub fn run(
     // bubblewrap starts while the grants are judged.
     let begun = match request.renderer {
         Renderer::Bwrap => None,
-        Renderer::Joiner | Renderer::Auto => {
-            Some(Begun::for_joiner(&bwrap).map_err(name_ready).map_err(not_ready)?)
-        }
+        Renderer::Joiner | Renderer::Auto => Some(
+            Begun::for_joiner(&bwrap, &request.faults).map_err(name_ready).map_err(not_ready)?,
+        ),
     };
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);

@@ -16,6 +16,7 @@ use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::error::{Error, Result, reason};
+use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, walk};
@@ -366,6 +367,7 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         spec: None,
         program,
         renderer,
+        faults: Faults::default(),
     }
 }
 

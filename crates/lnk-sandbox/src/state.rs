@@ -38,6 +38,16 @@ impl Settings {
         make(&folder)?;
         Ok(folder)
     }
+
+    /// The records of bait, and bait itself.
+    ///
+    /// # Errors
+    /// Naming the folder, if it can't be made.
+    pub fn check(&self) -> Result<PathBuf> {
+        let folder = self.folder.join("check");
+        make(&folder)?;
+        Ok(crate::paths::real_or_written(&folder))
+    }
 }
 
 /// The folder of agreed specs in `home`, which may not exist.

@@ -1,5 +1,6 @@
 //! Kernel keyrings, keyctl(2).
 
+use std::ffi::CStr;
 use std::io;
 
 /// `KEYCTL_JOIN_SESSION_KEYRING`, linux/keyctl.h.
@@ -20,4 +21,47 @@ pub fn join_anonymous_session() -> io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
         joined => joined.map(drop),
     }
+}
+
+/// `KEYCTL_SEARCH` and `KEY_SPEC_SESSION_KEYRING`, linux/keyctl.h.
+const SEARCH: libc::c_long = 10;
+const SESSION_KEYRING: libc::c_long = -3;
+
+/// Puts a key of type `user` into the session keyring, add_key(2).
+///
+/// # Errors
+/// `ENOSYS`, `EPERM` or `EDQUOT` where none can be made.
+pub fn add_to_session(name: &CStr, secret: &[u8]) -> io::Result<()> {
+    // SAFETY: the strings end with NUL, the kernel reads `secret.len()` bytes of
+    // the secret; all outlive the call.
+    crate::checked(unsafe {
+        libc::syscall(
+            libc::SYS_add_key,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            secret.as_ptr(),
+            secret.len(),
+            SESSION_KEYRING,
+        )
+    })
+    .map(drop)
+}
+
+/// Looks for a key of type `user` in the session keyring.
+///
+/// # Errors
+/// `ENOKEY` where there is none, `EPERM` where the call is filtered.
+pub fn find_in_session(name: &CStr) -> io::Result<()> {
+    // SAFETY: the strings end with NUL and outlive the call.
+    crate::checked(unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            SEARCH,
+            SESSION_KEYRING,
+            c"user".as_ptr(),
+            name.as_ptr(),
+            0 as libc::c_long,
+        )
+    })
+    .map(drop)
 }

@@ -3,6 +3,7 @@
 //! Everything else in the workspace forbids `unsafe`; what rustix offers safely
 //! is used from there and not repeated here.
 
+pub mod attempt;
 pub mod fd;
 pub mod folder_changes;
 pub mod keyring;

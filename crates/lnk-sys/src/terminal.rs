@@ -24,3 +24,13 @@ pub fn end_exclusive(terminal: BorrowedFd<'_>) -> io::Result<()> {
     let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNXCL) };
     crate::checked(done.into()).map(drop)
 }
+
+/// Puts a byte into the terminal's input, as if it had been typed (`TIOCSTI`).
+///
+/// # Errors
+/// `EPERM` where it is filtered, `EIO` where `dev.tty.legacy_tiocsti` is off.
+pub fn type_into(terminal: BorrowedFd<'_>, byte: u8) -> io::Result<()> {
+    // SAFETY: the request reads one byte, which outlives the call.
+    let done = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, &raw const byte) };
+    crate::checked(done.into()).map(drop)
+}

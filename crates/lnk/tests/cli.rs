@@ -179,8 +179,15 @@ fn man_pages_are_made_for_each_command_shown() {
     let mut pages: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().file_name()).collect();
     pages.sort();
-    let names =
-        ["-sandbox-permissions", "-sandbox-ready", "-sandbox-run", "-sandbox-spec", "-sandbox", ""];
+    let names = [
+        "-sandbox-check",
+        "-sandbox-permissions",
+        "-sandbox-ready",
+        "-sandbox-run",
+        "-sandbox-spec",
+        "-sandbox",
+        "",
+    ];
     assert_eq!(pages, names.map(|name| OsString::from(format!("lnk{name}.1"))));
     let run = fs::read_to_string(folder.path().join("lnk-sandbox-run.1")).unwrap();
     assert!(run.contains("write\\-dot\\-files") && run.contains("npm run build"), "{run}");

@@ -41,6 +41,7 @@ fn lnk_sandbox() {
       spec         Print a spec: a sandbox written down
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
+      check        Try from inside what the sandbox shouldn't allow
 
     Options:
       -h, --help  Print help (see more with '--help')
@@ -61,6 +62,7 @@ fn lnk_sandbox() {
       spec         Print a spec: a sandbox written down
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
+      check        Try from inside what the sandbox shouldn't allow
 
     Options:
       -h, --help
@@ -376,6 +378,114 @@ fn lnk_sandbox_permissions() {
 }
 
 #[test]
+fn lnk_sandbox_check() {
+    insta::assert_snapshot!(help("sandbox check --help"), @r#"
+    Try from inside what the sandbox shouldn't allow
+
+    It plants bait (secrets in your home folder, in Link's settings and in each
+    --hide folder, a server on another port, and more), tries to reach each from
+    inside, then removes it. Give it the flags that you give run. Nothing is sent
+    to another machine. Each try is:
+
+      blocked    the sandbox stopped it
+      allowed    a flag that you gave lets it through
+      open       a known gap, which docs/security.md explains
+      LEAK       something nothing allows got through; please report it
+      not tried  it can't be said, because the same try fails outside too
+
+    It exits with 1 where something leaked or wasn't tried, and with 125 where
+    the sandbox couldn't be run.
+
+    Usage: lnk sandbox check [OPTIONS]
+
+    Options:
+          --json
+              Print the table as one JSON object
+
+    Run a program in the sandbox:
+          --read <PATH>
+              A folder or file it may only read; '~' is your whole home folder
+
+              '~' is your home folder but for Link's settings and agents' folders.
+              Repeat it for more.
+
+          --write <PATH>
+              A folder or file it may read and write
+
+              Dot files at the top of the folder that would run outside the sandbox,
+              such as .git and .envrc, stay read-only. Repeat it for more.
+
+          --hide <PATH>
+              A folder or file it may never touch, even inside an open one
+
+              But for the --read and --write folders inside it. Repeat it for more.
+
+          --port <PORT>
+              A port of this machine's loopback that it may connect to
+
+    Let it commit:
+          --write-dot-files <PATH>
+              A --write folder whose .git, .envrc and the like it may change too
+
+              What is written there runs as you, outside the sandbox, the next time you
+              run git, cd into the folder or open it in your editor. Repeat it for more.
+
+    Choose the programs it may run:
+          --command <PROGRAM>
+              A program it may run: a name, a path, a folder ending in /, or '*'
+
+              With one, no other program runs. Repeat it for more.
+
+    Give it the internet through Link's proxy:
+          --internet-host <HOST>
+              A host it may reach; '*.x' for every name under x, '*' for any host
+
+          --tcp <HOST:PORT>
+              An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+
+          --upstream <UPSTREAM>
+              Where connections leave from: direct, or socks5://127.0.0.1:PORT
+
+          --per-minute <CALLS>
+              The most calls it may make within a minute
+
+    Reach your network:
+          --lan-host <HOST>
+              A machine of your network: a name, an address, a range, or '*'
+
+    Let it use a model:
+          --model <PORT>
+              A port of a local model runtime, for inference only
+
+    Call a tool that runs outside:
+          --tool <NAME>
+              A tool it may call, by the name it was added under
+
+    Open a page in your browser:
+          --browser-host <HOST>
+              A host whose https:// pages it may ask to open; '*' for any
+
+    Describe a sandbox in a file:
+          --spec <FILE>
+              A spec, the file that says what the sandbox may do
+
+              A flag beside it replaces that key of the file, but --hide, which adds to
+              it. A spec that hasn't run here, or opens something else now, is shown and
+              asked about first.
+
+          --yes
+              Agree to what the spec opens without being asked
+
+    Help:
+      -h, --help
+              Show this help: in short with -h, whole with --help
+
+    Not built yet, so a run with one of them is refused: --command, --internet-host,
+    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
+    "#);
+}
+
+#[test]
 fn every_line_fits_a_terminal() {
     for page in [
         "-h",
@@ -384,6 +494,7 @@ fn every_line_fits_a_terminal() {
         "sandbox spec --help",
         "sandbox permissions --help",
         "sandbox ready --help",
+        "sandbox check --help",
     ] {
         for line in help(page).lines() {
             assert!(line.chars().count() <= 90, "{page}: {line}");

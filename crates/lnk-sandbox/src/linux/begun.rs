@@ -19,6 +19,7 @@ use rustix::process::{
 };
 
 use crate::error::failed;
+use crate::faults::{Fault, Faults};
 use crate::linux::failure::LaunchError;
 use crate::linux::message;
 use crate::plan::OWN_BINARY;
@@ -50,8 +51,8 @@ impl Begun {
     ///
     /// # Errors
     /// [`LaunchError`]; nothing is left then.
-    pub fn for_joiner(path: &Path) -> Result<Begun, LaunchError> {
-        Begun::new(path, Some(Pipes::new().map_err(failed("pipe"))?), &[])
+    pub fn for_joiner(path: &Path, faults: &Faults) -> Result<Begun, LaunchError> {
+        Begun::new(path, Some(Pipes::new().map_err(failed("pipe"))?), &[], faults)
     }
 
     /// Starts bubblewrap at `path`, to make the mounts itself from arguments that
@@ -59,12 +60,23 @@ impl Begun {
     ///
     /// # Errors
     /// [`LaunchError`]; nothing is left then.
-    pub fn without_joiner(path: &Path, files: &[OwnedFd]) -> Result<Begun, LaunchError> {
-        Begun::new(path, None, files)
+    pub fn without_joiner(
+        path: &Path,
+        files: &[OwnedFd],
+        faults: &Faults,
+    ) -> Result<Begun, LaunchError> {
+        Begun::new(path, None, files, faults)
     }
 
-    fn new(path: &Path, pipes: Option<Pipes>, files: &[OwnedFd]) -> Result<Begun, LaunchError> {
-        lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
+    fn new(
+        path: &Path,
+        pipes: Option<Pipes>,
+        files: &[OwnedFd],
+        faults: &Faults,
+    ) -> Result<Begun, LaunchError> {
+        if !faults.has(Fault::Descriptors) {
+            lnk_sys::fd::close_inherited_on_exec().map_err(failed("close_range"))?;
+        }
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(failed("subreaper"))?;
         // What can't be sent a signal can't be ended. This one is ignored.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::MemfdFlags;
 
+use crate::faults::{Fault, Faults};
 use crate::plan::{Mount, OWN_BINARY, Plan};
 
 /// bubblewrap refuses more arguments, its command's among them (`MAX_ARGS` in
@@ -26,9 +27,9 @@ impl Arguments {
     /// What both renderers share: new namespaces of every kind, no capability,
     /// no further user namespace, and the end with the parent's.
     #[must_use]
-    pub fn base() -> Self {
+    pub fn base(faults: &Faults) -> Self {
         let mut arguments = Arguments::default();
-        for flag in [
+        let flags = [
             "--unshare-user",
             "--unshare-ipc",
             "--unshare-pid",
@@ -38,17 +39,13 @@ impl Arguments {
             "--disable-userns",
             "--die-with-parent",
             "--as-pid-1",
-        ] {
-            arguments.push(flag);
-        }
+        ];
+        let shared = |flag: &str| flag == "--unshare-net" && faults.has(Fault::Network);
+        arguments.extend(flags.into_iter().filter(|flag| !shared(flag)));
         arguments.extend(["--cap-drop", "ALL"]);
         arguments.extend(["--hostname", "lnk"]);
         arguments.extend(["--proc", "/proc"]);
         arguments
-    }
-
-    fn push(&mut self, argument: impl Into<OsString>) {
-        self.list.push(argument.into());
     }
 
     /// Adds arguments.
@@ -68,17 +65,20 @@ impl Arguments {
     /// to a run is in it.
     #[must_use]
     pub fn least(program: &Path) -> Self {
-        let mut arguments = Self::base();
-        arguments.kernels_mounts();
+        let faults = Faults::default();
+        let mut arguments = Self::base(&faults);
+        arguments.kernels_mounts(&faults);
         arguments.own_binary(program);
         arguments.extend(["--remount-ro", "/proc", "--remount-ro", "/"]);
         arguments
     }
 
-    fn kernels_mounts(&mut self) {
+    fn kernels_mounts(&mut self, faults: &Faults) {
         self.extend(["--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]);
         self.extend(["--remount-ro", "/dev"]);
-        self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
+        if !faults.has(Fault::ProcSys) {
+            self.extend(["--ro-bind", "/proc/sys", "/proc/sys"]);
+        }
     }
 
     fn own_binary(&mut self, program: &Path) {
@@ -90,7 +90,7 @@ impl Arguments {
     /// # Errors
     /// `EMFILE`, `ENOMEM` for the files it reads.
     pub fn mounts(&mut self, plan: &Plan) -> io::Result<()> {
-        self.kernels_mounts();
+        self.kernels_mounts(&plan.faults);
         let mut frozen: Vec<PathBuf> = Vec::new();
         for mount in plan.mounts.iter() {
             match mount {
@@ -125,7 +125,9 @@ impl Arguments {
             }
         }
         self.own_binary(&plan.own_binary.0);
-        self.extend(["--remount-ro", "/proc"]);
+        if !plan.faults.has(Fault::ProcSys) {
+            self.extend(["--remount-ro", "/proc"]);
+        }
         for target in frozen.iter().rev() {
             self.extend([OsStr::new("--remount-ro"), target.as_os_str()]);
         }

@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
 use rustix::process::{WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::faults::{Fault, Faults};
 use crate::linux::message::{self, FromInner};
 use crate::paths::Identity;
 
@@ -40,17 +41,25 @@ pub struct Orders {
     pub expected: Vec<Expected>,
     /// Signals that the caller had ignored on purpose, as nohup(1) does.
     pub ignored: Vec<i32>,
+    /// Fences left out on purpose.
+    pub faults: Faults,
 }
 
 /// A string of the operating system's.
 pub type Bytes = Vec<u8>;
 
 /// A path, which is any bytes: serde takes a `PathBuf` for text.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place(Bytes);
 
 impl From<&PathBuf> for Place {
     fn from(path: &PathBuf) -> Self {
+        Place(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Self {
         Place(path.as_os_str().as_bytes().to_vec())
     }
 }
@@ -92,10 +101,6 @@ pub fn main_inner(arguments: impl Iterator<Item = OsString>) -> ! {
     let (Some(control), Some(orders), Some(stderr)) = (own.next(), own.next(), own.next()) else {
         exit_now(FENCE_FAILED)
     };
-    // bubblewrap holds pipes of the set-up, and hands them on.
-    if lnk_sys::fd::close_all_but(&[control.as_fd(), orders.as_fd(), stderr.as_fd()]).is_err() {
-        exit_now(FENCE_FAILED)
-    }
     match build_and_start(&control, orders, stderr) {
         Ok(program) => reap_until_end_of(program, &control),
         Err(what) => {
@@ -112,12 +117,18 @@ fn inherited(number: RawFd) -> Option<OwnedFd> {
 
 fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Result<i32, String> {
     let orders = read_orders(orders)?;
-    // bubblewrap passes on whatever it has, the end of a pipe for one.
-    lnk_sys::fd::close_inherited_on_exec().map_err(|error| format!("close_range: {error}"))?;
+    if !orders.faults.has(Fault::Descriptors) {
+        // bubblewrap holds pipes of the set-up, and hands on whatever it has.
+        lnk_sys::fd::close_all_but(&[control.as_fd(), stderr.as_fd()])
+            .and_then(|()| lnk_sys::fd::close_inherited_on_exec())
+            .map_err(|error| format!("close_range: {error}"))?;
+    }
     rustix::stdio::dup2_stderr(&stderr).map_err(|error| format!("standard error: {error}"))?;
     drop(stderr);
-    lnk_sys::keyring::join_anonymous_session()
-        .map_err(|error| format!("a session keyring of its own: {error}"))?;
+    if !orders.faults.has(Fault::Keyring) {
+        lnk_sys::keyring::join_anonymous_session()
+            .map_err(|error| format!("a session keyring of its own: {error}"))?;
+    }
     orders.expected.iter().try_for_each(expect)?;
     rustix::process::chdir(orders.cwd.as_ref()).map_err(|error| {
         format!("the working folder {}: {error}", lnk_spec::shown::word(orders.cwd.as_ref()))
@@ -125,9 +136,11 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
     let diag =
         super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| format!("no_new_privs: {error}"))?;
-    super::landlock::restrict(&orders.writable, &orders.private)
-        .map_err(|error| format!("Landlock: {error}"))?;
-    let filter = super::seccomp::program_filter();
+    if !orders.faults.has(Fault::Landlock) {
+        super::landlock::restrict(&orders.writable, &orders.private)
+            .map_err(|error| format!("Landlock: {error}"))?;
+    }
+    let filter = super::seccomp::filter_but_for(&orders.faults);
     let listener = lnk_sys::seccomp::install_with_listener(&filter)
         .map_err(|error| format!("seccomp: {error}"))?;
     message::send(control.as_fd(), &FromInner::Ready, &[listener.as_fd(), diag.as_fd()])

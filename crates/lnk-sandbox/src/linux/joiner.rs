@@ -25,6 +25,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::ThreadNameSpaceType;
 
 use crate::error::reason;
+use crate::faults::Fault;
 use crate::linux::begun::PIPE_SIZE;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::{guard, tree};
@@ -341,7 +342,9 @@ impl Joiner<'_> {
         }
         let own = tree::file(root, Path::new(OWN_BINARY)).map_err(failed(OWN_BINARY))?;
         drop(own);
-        self.close_kernel_settings(root)?;
+        if !self.plan.faults.has(Fault::ProcSys) {
+            self.close_kernel_settings(root)?;
+        }
         for (mount, whole) in frozen {
             set_attributes(mount.as_fd(), tree::bound(false), whole)
                 .map_err(unsupported("mount_setattr"))?;

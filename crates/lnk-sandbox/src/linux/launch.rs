@@ -75,7 +75,7 @@ impl Launch<'_> {
         let Some(pipes) = begun.pipes.take() else {
             return Err(failed("the pipes to the joiner")(Errno::BADF).into());
         };
-        let mut arguments = Arguments::base();
+        let mut arguments = Arguments::base(&self.plan.faults);
         arguments.extend(["--tmpfs", "/run"]);
         arguments.extend(["--file", &number(&pipes.sync_read), "/run/.joiner"]);
         arguments.extend(["--info-fd", &number(&pipes.info_write)]);
@@ -98,10 +98,10 @@ impl Launch<'_> {
     }
 
     fn prepare_without_joiner(&self, path: &Path) -> Result<(Begun, Vec<u8>), LaunchError> {
-        let mut arguments = Arguments::base();
+        let mut arguments = Arguments::base(&self.plan.faults);
         arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?;
         let (arguments, files) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
-        let begun = Begun::without_joiner(path, &files)?;
+        let begun = Begun::without_joiner(path, &files, &self.plan.faults)?;
         let expected = finish::expected(&self.plan.mounts);
         begun.order(&self.orders(&begun.signals, expected)).map_err(failed("orders"))?;
         Ok((begun, arguments))
@@ -190,6 +190,7 @@ impl Launch<'_> {
             private: plan.private.iter().map(Place::from).collect(),
             expected,
             ignored,
+            faults: plan.faults.clone(),
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
     }

@@ -19,6 +19,7 @@ use libc::{
 };
 use lnk_sys::seccomp::Instruction;
 
+use crate::faults::{Fault, Faults};
 use bpf::{Compare, Label, Program};
 
 /// The filter for the program in the sandbox and all it starts. Put it on with
@@ -26,13 +27,23 @@ use bpf::{Compare, Label, Program};
 /// connect(2)s. Refused calls fail with an error of theirs, none kills.
 #[must_use]
 pub fn program_filter() -> Vec<Instruction> {
+    filter_but_for(&Faults::default())
+}
+
+/// [`program_filter`], but for what is left out on purpose.
+pub(super) fn filter_but_for(faults: &Faults) -> Vec<Instruction> {
     let mut program = Program::default();
     let refusals = Refusals { eperm: program.label(), enosys: program.label() };
     refuse_other_tables(&mut program, &refusals);
     for call in BY_ARGUMENT.chunk_by(|one, next| one.call == next.call) {
+        let fence = if call[0].call == libc::SYS_connect { Fault::Broker } else { Fault::Seccomp };
+        if faults.has(fence) {
+            continue;
+        }
         judge_arguments(&mut program, call);
     }
-    for (errno, calls) in REFUSED {
+    let refused = if faults.has(Fault::Seccomp) { &[] } else { REFUSED };
+    for (errno, calls) in refused {
         for call in *calls {
             refuse(&mut program, *call, refusals.of(*errno));
         }

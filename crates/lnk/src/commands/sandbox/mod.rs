@@ -1,5 +1,6 @@
 //! `lnk sandbox`: its commands, each in the file of its name.
 
+mod check;
 mod flags;
 mod permissions;
 mod ready;
@@ -36,6 +37,7 @@ enum Command {
     Spec(Box<spec::Args>),
     Permissions(permissions::Args),
     Ready(ready::Args),
+    Check(Box<check::Args>),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
@@ -44,6 +46,7 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Spec(args) => spec::spec(*args),
         Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),
+        Command::Check(args) => check::check(*args),
     }
 }
 

@@ -57,6 +57,19 @@ pub fn mend(reason: &str) -> Result<()> {
     }
 }
 
+/// Finds the machine ready, or says what is missing as [`ready()`] does.
+pub fn must_be() -> Result<()> {
+    match settle()? {
+        Settled::Ready { .. } => Ok(()),
+        Settled::NotReady { cause, fix, told, .. } => {
+            if !told {
+                tell(&format!("{cause}; {}", fix.what), &fix);
+            }
+            Err(CommandError::Told)
+        }
+    }
+}
+
 enum Settled {
     Ready {
         machine: Machine,

@@ -2,11 +2,12 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 use lnk_sandbox::Renderer;
 use lnk_sandbox::consent::Question;
+use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec::diff::Grants;
 use lnk_sandbox::spec_file::{self, SpecFile};
 use lnk_sandbox::{Caller, Error, Notice, Outcome, Request};
@@ -17,7 +18,7 @@ use crate::error::{CommandError, Result};
 use crate::ui::{self, Terminal};
 
 /// What `run` refuses and a spec may say already.
-const NOT_BUILT: &str = "\
+pub const NOT_BUILT: &str = "\
 Not built yet, so a run with one of them is refused: --command, --internet-host,
 --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.";
 
@@ -60,6 +61,21 @@ Examples:
 )]
 pub struct Args {
     #[command(flatten)]
+    asked: Asked,
+
+    /// Show this help: in short with -h, whole with --help
+    #[arg(short, long, action = ArgAction::Help, help_heading = "Help")]
+    help: Option<bool>,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    program: Vec<OsString>,
+}
+
+// No doc comment: it would take the place of the command's.
+#[derive(clap::Args)]
+pub struct Asked {
+    #[command(flatten)]
     flags: Flags,
 
     /// A spec, the file that says what the sandbox may do
@@ -74,18 +90,14 @@ pub struct Args {
     #[arg(long, requires = "spec", help_heading = A_SPEC)]
     yes: bool,
 
-    /// Show this help: in short with -h, whole with --help
-    #[arg(short, long, action = ArgAction::Help, help_heading = "Help")]
-    help: Option<bool>,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
-    program: Vec<OsString>,
+    #[cfg(feature = "faults")]
+    #[arg(long, value_name = "FENCE", hide = true)]
+    fault: Vec<String>,
 }
 
 pub fn run(args: Args) -> Result<u8> {
     let caller = caller()?;
-    let request = request(args, &caller)?;
+    let request = args.asked.wanted()?.request(args.program, &caller)?;
     let outcome = match start(&request, &caller) {
         Err(Error::NotReady(reason)) => {
             ready::mend(&reason)?;
@@ -113,19 +125,86 @@ fn report(outcome: &Outcome) {
     outcome.refused.iter().cloned().for_each(notice);
 }
 
-/// What is to run, agreed to where a spec asks for it.
-fn request(args: Args, caller: &Caller) -> Result<Request> {
-    let Args { flags, spec, yes, program, .. } = args;
-    let flags = flags.spec()?;
-    let renderer = renderer(env::var_os("LNK_SANDBOX_MOUNTS").as_deref())?;
-    let Some(spec) = spec else {
-        return Ok(spec_file::request_of_flags(&flags, program, renderer)?);
-    };
-    let file = SpecFile::read(&spec, caller)?;
-    file.refuse_useless(&flags)?;
-    let grants = file.grants(&flags, caller)?;
-    agree(&file, &grants, yes)?;
-    Ok(file.request(&flags, &grants, program, renderer)?)
+/// What was asked for, read.
+pub struct Wanted {
+    flags: Spec,
+    spec: Option<PathBuf>,
+    yes: bool,
+    #[cfg(feature = "faults")]
+    fault: Vec<String>,
+}
+
+impl Asked {
+    /// The flags read as a spec.
+    pub fn wanted(self) -> Result<Wanted> {
+        Ok(Wanted {
+            flags: self.flags.spec()?,
+            spec: self.spec,
+            yes: self.yes,
+            #[cfg(feature = "faults")]
+            fault: self.fault,
+        })
+    }
+}
+
+impl Wanted {
+    /// What is to run, agreed to where a spec asks for it.
+    pub fn request(&self, program: Vec<OsString>, caller: &Caller) -> Result<Request> {
+        let renderer = renderer(env::var_os("LNK_SANDBOX_MOUNTS").as_deref())?;
+        let flags = &self.flags;
+        let request = match &self.spec {
+            None => spec_file::request_of_flags(flags, program, renderer)?,
+            Some(spec) => {
+                let file = SpecFile::read(spec, caller)?;
+                file.refuse_useless(flags)?;
+                let grants = file.grants(flags, caller)?;
+                agree(&file, &grants, self.yes)?;
+                file.request(flags, &grants, program, renderer)?
+            }
+        };
+        #[cfg(feature = "faults")]
+        let request = Request { faults: left_out(&self.fault)?, ..request };
+        Ok(request)
+    }
+
+    /// The words that ask `run` for the same from any working folder.
+    pub fn words(&self, caller: &Caller) -> Vec<OsString> {
+        let word = |flag: &str, value: &OsStr| {
+            let mut word = OsString::from(flag);
+            word.push(value);
+            word
+        };
+        let path = |flag: &str, path: &Path| {
+            let stays = path.starts_with("~");
+            let path = if stays { path.to_owned() } else { caller.cwd.join(path) };
+            word(flag, path.as_os_str())
+        };
+        let files = &self.flags.files;
+        let paths = [
+            ("--read=", &files.read),
+            ("--write=", &files.write),
+            ("--write-dot-files=", &files.write_dot_files),
+            ("--hide=", &files.hide),
+        ];
+        let mut words: Vec<OsString> = Vec::new();
+        for (flag, paths) in paths {
+            words.extend(paths.iter().map(|its| path(flag, its.as_path())));
+        }
+        let programs = self.flags.commands.allow.iter();
+        words.extend(programs.map(|program| word("--command=", program.written().as_os_str())));
+        words.extend(self.spec.iter().map(|spec| path("--spec=", spec)));
+        words.extend(self.yes.then(|| "--yes".into()));
+        #[cfg(feature = "faults")]
+        words.extend(self.fault.iter().map(|fault| word("--fault=", fault.as_ref())));
+        words
+    }
+}
+
+/// The fences that a test leaves out.
+#[cfg(feature = "faults")]
+fn left_out(names: &[String]) -> Result<lnk_sandbox::faults::Faults> {
+    lnk_sandbox::faults::Faults::by_name(names.iter().map(String::as_str))
+        .ok_or_else(|| CommandError::Because(format!("--fault: no such fence in {names:?}")))
 }
 
 /// Has the user agree to what a spec opens, unless that was agreed to before.
@@ -188,7 +267,7 @@ mod tests {
         assert_eq!(program(&["--", "--", "x"]), ["--", "x"]);
         assert_eq!(program(&["--", "-x"]), ["-x"]);
         assert_eq!(program(&["--", "", ""]), ["", ""]);
-        let flags = parse(&["ls", "--write", "x"]).flags.spec().unwrap();
+        let flags = parse(&["ls", "--write", "x"]).asked.flags.spec().unwrap();
         assert_eq!(flags, Default::default());
     }
 
