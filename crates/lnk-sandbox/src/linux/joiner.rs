@@ -148,7 +148,9 @@ impl Joiner<'_> {
         // While bubblewrap prepared, its own mounts covered part of the
         // machine's tree; now they don't.
         for (index, prepared) in prepared.iter_mut().enumerate() {
-            if let (None, Some(copy)) = (&prepared.copy, self.copy_of(index, &nested, &host)) {
+            if prepared.copy.is_none()
+                && let Some(copy) = self.copy_of(index, &nested, &host)
+            {
                 prepared.copy = Some(copy.map_err(changed(self.plan.mounts[index].target()))?);
             }
         }
