@@ -13,7 +13,7 @@ pub const GAPS: [(&str, &str); 13] = [
         "Two sandboxes with one write folder",
         "move files of another sandbox's in a shared --write folder",
     ),
-    ("Process group", "signal its own job (kernels before 6.12), lower its priority"),
+    ("Process group", "signal its own job (kernels before 6.12)"),
     ("A program that stops itself", "stop the job it was started in"),
     ("Descriptors you pass", "use the files given as standard input, output and error"),
     ("The kernel shows itself", "see processor, memory, load, uptime and the kernel's version"),
