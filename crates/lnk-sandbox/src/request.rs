@@ -1,10 +1,12 @@
 //! What a run is asked for.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
-use crate::spec_file::Agreed;
+use crate::mountinfo::Mounts;
+use crate::paths::Identity;
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
 #[derive(Clone, Debug, Default)]
@@ -37,4 +39,39 @@ pub enum Renderer {
     Bwrap,
     /// The joiner or nothing.
     Joiner,
+}
+
+/// The spec of a request, and where its paths led when they were agreed to.
+#[derive(Clone, Debug)]
+pub struct Agreed {
+    /// The spec's real path.
+    pub file: PathBuf,
+    /// What the file was when it was read.
+    pub(crate) identity: Identity,
+    /// What it holds.
+    pub(crate) content: Vec<u8>,
+    /// The links that led to it.
+    pub(crate) links: Vec<PathBuf>,
+    /// Key, absolute path and real path.
+    pub(crate) paths: Vec<(&'static str, PathBuf, PathBuf)>,
+}
+
+impl Agreed {
+    /// Where a path of the request led; `None` where a flag names it.
+    #[must_use]
+    pub fn agreed(&self, key: &str, typed: &Path) -> Option<&Path> {
+        let found = self.paths.iter().find(|(its, path, _)| *its == key && path == typed);
+        found.map(|(_, _, real)| real.as_path())
+    }
+
+    /// Keeps the spec, and the links that lead to it, from being changed inside.
+    pub(crate) fn masks(&self, mounts: &Mounts) -> Vec<Mask> {
+        let file = mounts.names_of(&self.file).into_iter();
+        let file =
+            file.map(|path| Mask { path, cover: Cover::ReadOnly, identity: Some(self.identity) });
+        let links = self.links.iter().flat_map(|link| mounts.names_of(link));
+        let cover = Cover::Link { content: self.content.clone() };
+        let link = |path| Mask { path, cover: cover.clone(), identity: None };
+        file.chain(links.map(link)).collect()
+    }
 }

@@ -14,14 +14,13 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::account::Accounts;
 use crate::caller::Caller;
-use crate::dotfiles::{Cover, Mask};
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, walk};
 use crate::policy::home_folder;
-use crate::request::{Renderer, Request};
+use crate::request::{Agreed, Renderer, Request};
 
 /// Why a `~` can't be followed.
 const NO_HOME: &str = "you have no home folder here; give the path from /";
@@ -47,41 +46,6 @@ pub struct SpecFile {
     home: Option<PathBuf>,
     /// Its real path.
     pub(crate) home_real: Option<PathBuf>,
-}
-
-/// The spec of a request, and where its paths led when they were agreed to.
-#[derive(Clone, Debug)]
-pub struct Agreed {
-    /// The spec's real path.
-    pub file: PathBuf,
-    /// What the file was when it was read.
-    identity: Identity,
-    /// What it holds.
-    content: Vec<u8>,
-    /// The links that led to it.
-    links: Vec<PathBuf>,
-    /// Key, absolute path and real path.
-    paths: Vec<(&'static str, PathBuf, PathBuf)>,
-}
-
-impl Agreed {
-    /// Where a path of the request led; `None` where a flag names it.
-    #[must_use]
-    pub fn agreed(&self, key: &str, typed: &Path) -> Option<&Path> {
-        let found = self.paths.iter().find(|(its, path, _)| *its == key && path == typed);
-        found.map(|(_, _, real)| real.as_path())
-    }
-
-    /// Keeps the spec, and the links that lead to it, from being changed inside.
-    pub(crate) fn masks(&self, mounts: &Mounts) -> Vec<Mask> {
-        let file = mounts.names_of(&self.file).into_iter();
-        let file =
-            file.map(|path| Mask { path, cover: Cover::ReadOnly, identity: Some(self.identity) });
-        let links = self.links.iter().flat_map(|link| mounts.names_of(link));
-        let cover = Cover::Link { content: self.content.clone() };
-        let link = |path| Mask { path, cover: cover.clone(), identity: None };
-        file.chain(links.map(link)).collect()
-    }
 }
 
 impl SpecFile {

@@ -2,8 +2,6 @@
 
 use lnk_sandbox::Error;
 
-use crate::ui;
-
 /// The status of every failure of `lnk` itself, usage too. A program's own
 /// statuses, 126 and 127 among them, are never this one's business.
 pub const FAILED: u8 = 125;
@@ -21,21 +19,6 @@ pub enum CommandError {
     At(String),
     /// With everything shown already.
     Told,
-}
-
-impl CommandError {
-    /// Shows the line.
-    pub fn tell(&self) {
-        match self {
-            Self::Because(line) => ui::failure(line),
-            Self::At(text) => {
-                let mut lines = text.lines();
-                lines.next().into_iter().for_each(ui::failure);
-                lines.for_each(ui::explain);
-            }
-            Self::Told => {}
-        }
-    }
 }
 
 impl From<Error> for CommandError {

@@ -94,3 +94,16 @@ impl Terminal {
         Ok(poll(&mut typed, Some(&patience))? > 0)
     }
 }
+
+/// Shows why a command failed.
+pub fn tell(error: &CommandError) {
+    match error {
+        CommandError::Because(line) => failure(line),
+        CommandError::At(text) => {
+            let mut lines = text.lines();
+            lines.next().into_iter().for_each(failure);
+            lines.for_each(explain);
+        }
+        CommandError::Told => {}
+    }
+}

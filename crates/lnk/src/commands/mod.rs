@@ -36,7 +36,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         None => Ok(0),
     });
     ExitCode::from(status.unwrap_or_else(|error| {
-        error.tell();
+        ui::tell(&error);
         FAILED
     }))
 }
