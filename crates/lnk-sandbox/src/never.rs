@@ -86,8 +86,16 @@ const STARTUP: [&str; 48] = [
     "Library",
     ".xmonad",
 ];
-/// Dot folders in a home that hold nothing but caches of packages.
-const CACHES: [&str; 6] = [".cache", ".npm", ".cargo/registry", ".m2", ".gradle", ".ivy2"];
+/// Dot folders in a home that hold nothing but caches: not what a build tool
+/// reads beside them, `.gradle/init.d` or `.m2/settings.xml`, which runs.
+const CACHES: [&str; 6] = [
+    ".cache",
+    ".npm/_cacache",
+    ".cargo/registry",
+    ".m2/repository",
+    ".gradle/caches",
+    ".ivy2/cache",
+];
 /// Files of the settings compared with a hard-linked grant, at most.
 const MAX_SETTINGS_FILES: usize = 10_000;
 

@@ -303,11 +303,29 @@ fn what_is_never_opened_isnt_by_a_spec() {
 fn dot_files_of_a_home_are_opened_to_write_by_a_flag_and_by_no_spec() {
     each!(|env| {
         let home = env.home();
-        for folder in [".claude/x", ".cache/pip", "dotfiles/vim", ".npm"] {
+        for folder in [
+            ".claude/x",
+            ".cache/pip",
+            "dotfiles/vim",
+            ".npm/_cacache",
+            ".gradle/caches",
+            ".gradle/init.d",
+            ".m2/repository",
+        ] {
             env.folder(home.join(folder));
         }
         env.link("dotfiles/vim", home.join(".vim"));
-        for path in [".claude", ".claude/x", ".vim", "dotfiles", "dotfiles/vim"] {
+        for path in [
+            ".claude",
+            ".claude/x",
+            ".vim",
+            "dotfiles",
+            "dotfiles/vim",
+            ".npm",
+            ".gradle",
+            ".gradle/init.d",
+            ".m2",
+        ] {
             files(env, &format!("read = ['.']\nwrite = ['~/{path}']"));
             sh(env, &[], "true")
                 .fails_with(125)
@@ -316,7 +334,7 @@ fn dot_files_of_a_home_are_opened_to_write_by_a_flag_and_by_no_spec() {
             files(env, "read = ['.']");
             sh(env, &["--write", &format!("~/{path}")], &format!("touch ~/{path}/made")).ok();
         }
-        for path in [".cache", ".cache/pip", ".npm"] {
+        for path in [".cache", ".cache/pip", ".npm/_cacache", ".gradle/caches", ".m2/repository"] {
             files(env, &format!("read = ['.']\nwrite = ['~/{path}']"));
             sh(env, &[], &format!("touch ~/{path}/made")).ok();
         }

@@ -631,7 +631,7 @@ impl<'a> Survey<'a> {
                     return Err(on(&path, what));
                 }
                 if self.is_inside(&path) && !is_file(&stat) && !is_folder(&stat) {
-                    return Err(on(&path, "is neither a file nor a folder"));
+                    return Err(on(&path, "is neither a file nor a folder; remove it"));
                 }
                 if self.is_inside(&path) {
                     if is_file(&stat) && stat.st_nlink > 1 {
