@@ -292,15 +292,17 @@ fn new_record(folder: &OwnedFd, name: &str) -> Result<File, Errno> {
 }
 
 /// What is at a path that no link leads to, and its folder; `None` for nothing.
+/// A link or file where its folder was is an error: the folder may be back later,
+/// with what is in it.
 fn lstat(path: &Path) -> Result<Option<(OwnedFd, Stat)>, Errno> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
     let parent = match open_real(folder).map_err(errno) {
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(None),
         parent => parent?,
     };
     match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some((parent, stat))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -352,6 +354,22 @@ mod tests {
     fn crash(mut bait: Bait) {
         bait.made.clear();
         bait.record_name = "none".into();
+    }
+
+    #[test]
+    fn behind_a_link_for_a_moment_it_is_removed_by_the_next() {
+        let (temp, records, place) = places();
+        let mut bait = Bait::begin(&records).unwrap();
+        let path = bait.file(&place, b"secret").unwrap();
+        let away = temp.path().join("away");
+        std::fs::rename(&place, &away).unwrap();
+        symlink("elsewhere", &place).unwrap();
+        assert!(bait.remove().is_err());
+        std::fs::remove_file(&place).unwrap();
+        std::fs::rename(&away, &place).unwrap();
+        assert!(path.exists());
+        Bait::begin(&records).unwrap().remove().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]
