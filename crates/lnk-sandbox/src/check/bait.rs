@@ -174,7 +174,8 @@ impl Bait {
     }
 
     fn clear(&mut self) -> Result<()> {
-        clear(&std::mem::take(&mut self.made))?;
+        clear(&self.made)?;
+        self.made.clear();
         match rustix::fs::unlinkat(&self.folder, &self.record_name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(failed("the record of bait")(error)),
@@ -218,7 +219,12 @@ impl Entry {
 
     /// Removes it, if it is still what was made.
     fn remove(&self) -> Result<(), Errno> {
-        let Some((parent, stat)) = lstat(&self.path)? else { return Ok(()) };
+        let found = match lstat(&self.path) {
+            // Nothing is made behind a link.
+            Err(Errno::LOOP | Errno::NOTDIR) if self.identity.is_none() => return Ok(()),
+            found => found?,
+        };
+        let Some((parent, stat)) = found else { return Ok(()) };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let ours = match self.identity {
             Some(identity) => Identity::from(&stat) == identity,
