@@ -230,7 +230,6 @@ fn inside() {
         "garbage" => garbage(),
         "foreign_sockets" => foreign_sockets(),
         "permissions" => permissions(),
-        "cost" => cost(),
         other => panic!("no case {other}"),
     }
 }
@@ -801,31 +800,4 @@ fn permissions() {
     unix(path).unwrap();
     mode(Path::new("/tmp/folder"), 0o600);
     refused(path);
-}
-
-/// Not a test: prints what a connect costs inside, in microseconds.
-#[test]
-#[ignore = "a measurement"]
-fn print_cost() {
-    let without = connect_cost(TcpListener::bind("127.0.0.1:0").unwrap());
-    println!("without the broker: {without:.1} us");
-    Host::new().run("cost");
-}
-
-fn cost() {
-    let blocking = connect_cost(TcpListener::bind("127.0.0.1:0").unwrap());
-    eprintln!("with the broker: {blocking:.1} us");
-}
-
-fn connect_cost(listener: TcpListener) -> f64 {
-    let address = listener.local_addr().unwrap();
-    let mut spent = Vec::new();
-    for _ in 0..3000 {
-        let started = Instant::now();
-        let _stream = TcpStream::connect(address).unwrap();
-        spent.push(started.elapsed());
-        listener.accept().unwrap();
-    }
-    spent.sort();
-    spent[spent.len() / 2].as_secs_f64() * 1e6
 }

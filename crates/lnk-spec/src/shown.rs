@@ -40,12 +40,13 @@ fn push_escaped(shown: &mut String, character: char) {
     }
 }
 
-/// Characters that take no room or reorder what stands around them: format
-/// characters, line separators, private use (UAX #9, UTS #39).
+/// Characters that take no room, look like a space or reorder what stands around
+/// them: format characters, spaces other than the common one, line separators,
+/// private use (UAX #9, UTS #39).
 pub(crate) fn is_deceptive(character: char) -> bool {
     matches!(u32::from(character),
-        0xad | 0x61c | 0x115f | 0x1160 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
-        | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0x3164
+        0xa0 | 0xad | 0x61c | 0x115f | 0x1160 | 0x1680 | 0x17b4 | 0x17b5 | 0x180b..=0x180f
+        | 0x2000..=0x200f | 0x2028..=0x202f | 0x205f..=0x206f | 0x2800 | 0x3000 | 0x3164
         | 0xe000..=0xf8ff | 0xfe00..=0xfe0f | 0xfeff | 0xffa0 | 0xfff0..=0xfffb
         | 0xe0000..=0xe0fff | 0xf0000..=0x10_ffff)
 }
@@ -88,6 +89,7 @@ mod tests {
     fn escape_sequences_and_direction_marks_are_shown() {
         assert_eq!(escaped(b"a\x1b[2Jb\n\xff"), "a\\x1b[2Jb\\n\\xff");
         assert_eq!(escaped("x\u{202e}y".as_bytes()), "x\\u{202e}y");
+        assert_eq!(escaped("x\u{2800}\u{a0}y".as_bytes()), "x\\u{2800}\\u{a0}y");
         assert_eq!(escaped("Grüße 日本".as_bytes()), "Grüße 日本");
     }
 
