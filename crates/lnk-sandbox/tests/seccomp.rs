@@ -58,8 +58,11 @@ fn filtered(
 }
 
 fn python(folder: &Path, script: &str) -> Command {
-    let mut command = Command::new("python3");
+    // The system's, not one that a PATH finds: a wrapper in a shell makes
+    // connects of its own. A shell without HOME, too, asks the name service.
+    let mut command = Command::new("/usr/bin/python3");
     command.args(["-c", &format!("{PRELUDE}{script}")]).current_dir(folder).stdin(Stdio::null());
+    command.env_clear().env("HOME", folder).env("PATH", "/usr/bin:/bin");
     command
 }
 
