@@ -20,6 +20,7 @@ pub mod not_run;
 pub mod paths;
 pub mod plan;
 pub mod policy;
+pub mod programs;
 pub mod protected;
 pub mod ready;
 pub mod remembered;
