@@ -1,6 +1,7 @@
 //! Why a program wasn't executed, in a sentence that says what to do.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -9,9 +10,7 @@ use lnk_spec::shown;
 use crate::caller::Caller;
 use crate::paths::walk;
 use crate::plan::Plan;
-
-/// How much of a script is read to find what it starts with.
-const FIRST_LINE: usize = 256;
+use crate::programs::start::{self, Start};
 
 /// The sentence for a program that execve(2) refused with `errno` at `path`.
 #[must_use]
@@ -103,10 +102,11 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
             folders.iter().map(|folder| format!("--read {}", tilde(folder, caller))).collect();
         return format!("{name} is in {place}: add {}", flags.join(" "));
     }
-    let Some(interpreter) = interpreter(&real_path) else {
+    let start = File::open(&real_path).and_then(|file| start::of_file(&file));
+    let Some(interpreter) = start.as_ref().ok().and_then(Start::needs) else {
         return format!("{name}: not found inside; what it needs to start isn't readable there");
     };
-    let shown_interpreter = shown::word(&interpreter);
+    let shown_interpreter = shown::word(interpreter);
     if interpreter.as_os_str().as_bytes().ends_with(b"\r") {
         return format!(
             "{name}: its lines end as on Windows, so it starts with {shown_interpreter}"
@@ -115,7 +115,7 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
     if !interpreter.exists() {
         return format!("{name} starts with {shown_interpreter}, which doesn't exist");
     }
-    let folder = tilde(&folder_to_open(&real(&interpreter), caller), caller);
+    let folder = tilde(&folder_to_open(&real(interpreter), caller), caller);
     format!("{name} starts with {shown_interpreter}, which is in {folder}: add --read {folder}")
 }
 
@@ -124,16 +124,6 @@ fn toolchains_beside(folders: &[PathBuf], caller: &Caller) -> Option<PathBuf> {
     let home = real(Path::new(caller.var("HOME")?));
     let rustup = home.join(".rustup");
     (folders.contains(&home.join(".cargo")) && rustup.is_dir()).then_some(rustup)
-}
-
-/// What a script's `#!` names.
-fn interpreter(script: &Path) -> Option<PathBuf> {
-    use std::io::Read;
-    let mut line = Vec::new();
-    std::fs::File::open(script).ok()?.take(FIRST_LINE as u64).read_to_end(&mut line).ok()?;
-    let rest = line.strip_prefix(b"#!")?.trim_ascii_start();
-    let end = rest.iter().position(|byte| b" \t\n".contains(byte)).unwrap_or(rest.len());
-    (end > 0).then(|| PathBuf::from(OsStr::from_bytes(&rest[..end])))
 }
 
 /// The folder that a program came with: the one in the home that holds its
