@@ -1,16 +1,16 @@
 //! The listener's side of seccomp(2): system calls that wait for an answer,
 //! as seccomp_unotify(2) describes.
 //!
-//! An answer is a result or an error. That the kernel go on with the call
-//! (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`) can't be said here: the caller's memory
-//! and descriptors may have changed since they were looked at, so going on
-//! would grant something that nobody has checked.
+//! An answer is a result, an error, a descriptor, or that the kernel go on with
+//! the call. The last grants nothing and checks nothing: the caller's memory and
+//! descriptors may have changed since they were looked at. It is for calls that
+//! another fence decides, and that are only to be heard of.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use libc::{seccomp_notif, seccomp_notif_resp, seccomp_notif_sizes};
+use libc::{c_ulong, seccomp_notif, seccomp_notif_addfd, seccomp_notif_resp, seccomp_notif_sizes};
 use rustix::io::Errno;
 
 /// A system call that waits for its answer.
@@ -86,7 +86,67 @@ pub fn respond(listener: BorrowedFd<'_>, id: u64, result: Result<i64, Errno>) ->
         Ok(value) => (value, 0),
         Err(errno) => (0, -errno.raw_os_error()),
     };
-    let response = seccomp_notif_resp { id, val, error, flags: 0 };
+    send(listener, seccomp_notif_resp { id, val, error, flags: 0 })
+}
+
+/// Lets the kernel go on with the call, as if nobody had been asked
+/// (`SECCOMP_USER_NOTIF_FLAG_CONTINUE`, Linux 5.5).
+///
+/// Only for a call that another fence decides anyway, such as Landlock for
+/// execve(2): what it does by now needn't be what was looked at.
+///
+/// # Errors
+/// As [`respond`].
+pub fn go_on(listener: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+    let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+    send(listener, seccomp_notif_resp { id, val: 0, error: 0, flags })
+}
+
+/// Ends the call: the caller gets a duplicate of `descriptor`, and the call
+/// returns its number there (`SECCOMP_ADDFD_FLAG_SEND`, Linux 5.14).
+///
+/// # Errors
+/// After these the call waits still, for another answer: `EMFILE`, the caller is
+/// at its limit of descriptors; `EINVAL`, the kernel is older. As [`respond`]
+/// otherwise.
+pub fn respond_with_descriptor(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    descriptor: BorrowedFd<'_>,
+    close_on_exec: bool,
+) -> io::Result<()> {
+    let addition = seccomp_notif_addfd {
+        id,
+        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        srcfd: descriptor.as_raw_fd().cast_unsigned(),
+        newfd: 0,
+        newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
+    };
+    // SAFETY: the kernel only reads the structure, whose size is part of the
+    // request's number, and which outlives the call.
+    let result = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const addition)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the caller and whoever listens take turns on one processor where they
+/// can, which is quicker than to wake another
+/// (`SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, Linux 6.6).
+///
+/// # Errors
+/// `EINVAL` from an older kernel; it works as before then.
+pub fn wake_in_turns(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP` of linux/seccomp.h.
+    const SYNC_WAKE_UP: c_ulong = 1;
+    // SAFETY: this request takes a plain number.
+    let result = unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn send(listener: BorrowedFd<'_>, response: seccomp_notif_resp) -> io::Result<()> {
     let mut buffer =
         zeroed_words(size_of::<seccomp_notif_resp>().max(sizes()?.seccomp_notif_resp.into()));
     // SAFETY: the buffer is aligned to 8 bytes as the structure is, and not
@@ -122,7 +182,7 @@ fn zeroed_words(bytes: usize) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
     use std::sync::mpsc;
     use std::thread;
 
@@ -194,5 +254,65 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
         respond(listener, call.id, Ok(0)).expect("the caller waits");
         results.join().expect("the thread doesn't panic");
+    }
+
+    #[test]
+    fn a_call_that_may_go_on_does_what_it_would() {
+        let (listener, results) = caller(&[0, -7]);
+        let listener = listener.as_fd();
+        for _ in 0..2 {
+            let call = receive(listener).expect("the call");
+            go_on(listener, call.id).expect("the caller waits");
+            let error = go_on(listener, call.id).expect_err("it was answered");
+            assert!(matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINPROGRESS)));
+        }
+        let results = results.join().expect("the thread doesn't panic");
+        assert_eq!(results, [getpgid(0), -libc::ESRCH]);
+    }
+
+    #[test]
+    fn a_descriptor_is_the_answer() {
+        let (listener, results) = caller(&[1, 2]);
+        let listener = listener.as_fd();
+        for close_on_exec in [true, false] {
+            let call = receive(listener).expect("the call");
+            let (end, _other) = rustix::pipe::pipe().expect("a pipe");
+            respond_with_descriptor(listener, call.id, end.as_fd(), close_on_exec)
+                .expect("the caller waits");
+        }
+        // A thread of this process: what it got is here.
+        let given = results.join().expect("the thread doesn't panic");
+        let flags = given.iter().map(|&number| {
+            assert!(number > 2, "no descriptor: {number}");
+            // SAFETY: the kernel opened it for the thread, which is gone.
+            let given = unsafe { OwnedFd::from_raw_fd(number) };
+            rustix::io::fcntl_getfd(&given).expect("it is open")
+        });
+        let flags: Vec<_> = flags.collect();
+        assert_eq!(flags, [rustix::io::FdFlags::CLOEXEC, rustix::io::FdFlags::empty()]);
+    }
+
+    #[test]
+    fn a_descriptor_that_can_not_be_had_leaves_the_call_to_be_answered() {
+        let (listener, results) = caller(&[1]);
+        let listener = listener.as_fd();
+        let call = receive(listener).expect("the call");
+        let (end, _other) = rustix::pipe::pipe().expect("a pipe");
+        let error = respond_with_descriptor(listener, call.id + 1, end.as_fd(), true);
+        assert_eq!(error.expect_err("no such call").raw_os_error(), Some(libc::ENOENT));
+        respond(listener, call.id, Err(Errno::MFILE)).expect("it waits still");
+        assert_eq!(results.join().expect("the thread doesn't panic"), [-libc::EMFILE]);
+    }
+
+    #[test]
+    fn turns_are_taken_where_the_kernel_knows_them() {
+        let (listener, results) = caller(&[1]);
+        let listener = listener.as_fd();
+        if let Err(error) = wake_in_turns(listener) {
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "not an older kernel: {error}");
+        }
+        let call = receive(listener).expect("the call");
+        respond(listener, call.id, Ok(5)).expect("the caller waits");
+        assert_eq!(results.join().expect("the thread doesn't panic"), [5]);
     }
 }
