@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lnk_sandbox::linux::broker::{self, Broker, Inside};
-use lnk_sys::notify::{self, Notification};
+use lnk_sys::notify::Notification;
 use lnk_sys::seccomp::Instruction;
 use lnk_sys::{socket, thread_signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -120,9 +120,7 @@ fn start(control: OwnedFd) -> (Broker, OwnedFd) {
     let private = vec![rustix::fs::fstat(tmp).unwrap().st_dev];
     let netns_cookie = socket::netns_cookie(&diag).unwrap();
     let inside = Inside { root, private, diag: Some(diag), netns_cookie };
-    let others = |listener: BorrowedFd<'_>, call: Notification| {
-        notify::respond(listener, call.id, Err(Errno::DOM)).unwrap();
-    };
+    let others = |_: BorrowedFd<'_>, _: &Notification| broker::Answer::Result(Err(Errno::DOM));
     (Broker::new(listener, inside, Some(Box::new(others))), control)
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use lnk_sandbox::linux::seccomp::program_filter;
+use lnk_sandbox::linux::seccomp::{Watch, program_filter};
 use lnk_sys::{notify, seccomp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -48,7 +48,7 @@ fn filtered(
     // A filter is its thread's, and what that thread starts has it too.
     let program = thread::spawn(move || {
         rustix::thread::set_no_new_privs(true)?;
-        let filter = program_filter();
+        let filter = program_filter(Watch::Nothing);
         send.send(seccomp::install_with_listener(&filter)?).expect("the test waits");
         command.output()
     });

@@ -140,7 +140,7 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
         super::landlock::restrict(&orders.writable, &orders.private)
             .map_err(|error| format!("Landlock: {error}"))?;
     }
-    let filter = super::seccomp::filter_but_for(&orders.faults);
+    let filter = super::seccomp::filter_but_for(&orders.faults, super::seccomp::Watch::Nothing);
     let listener = lnk_sys::seccomp::install_with_listener(&filter)
         .map_err(|error| format!("seccomp: {error}"))?;
     message::send(control.as_fd(), &FromInner::Ready, &[listener.as_fd(), diag.as_fd()])

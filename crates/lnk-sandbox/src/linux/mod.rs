@@ -5,6 +5,7 @@ pub mod begun;
 pub mod broker;
 pub mod bwrap;
 pub mod bwrap_path;
+pub mod execs;
 pub mod failure;
 pub mod finish;
 pub mod guard;

@@ -22,18 +22,45 @@ use lnk_sys::seccomp::Instruction;
 use crate::faults::{Fault, Faults};
 use bpf::{Compare, Label, Program};
 
+/// Which calls are heard of besides connect(2), by [`execs`](super::execs).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// None: every program runs.
+    #[default]
+    Nothing,
+    /// Programs that are started, to say which.
+    Execs,
+    /// Those, and files in memory: Landlock lets each of them be executed, so
+    /// they are made where they can't be.
+    ExecsAndMemfds,
+}
+
+impl Watch {
+    fn calls(self) -> &'static [c_long] {
+        match self {
+            Watch::Nothing => &[],
+            Watch::Execs => &[libc::SYS_execve, libc::SYS_execveat],
+            Watch::ExecsAndMemfds => {
+                &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_memfd_create]
+            }
+        }
+    }
+}
+
 /// The filter for the program in the sandbox and all it starts. Put it on with
 /// [`lnk_sys::seccomp::install_with_listener`]; the calls that arrive there are
-/// connect(2)s. Refused calls fail with an error of theirs, none kills.
+/// connect(2)s and what is watched. Refused calls fail with an error of theirs,
+/// none kills.
 #[must_use]
-pub fn program_filter() -> Vec<Instruction> {
-    filter_but_for(&Faults::default())
+pub fn program_filter(watch: Watch) -> Vec<Instruction> {
+    filter_but_for(&Faults::default(), watch)
 }
 
 /// [`program_filter`], but for what is left out on purpose.
-pub(super) fn filter_but_for(faults: &Faults) -> Vec<Instruction> {
+pub(super) fn filter_but_for(faults: &Faults, watch: Watch) -> Vec<Instruction> {
     let mut program = Program::default();
     let refusals = Refusals { eperm: program.label(), enosys: program.label() };
+    let watched = program.label();
     refuse_other_tables(&mut program, &refusals);
     for call in BY_ARGUMENT.chunk_by(|one, next| one.call == next.call) {
         let fence = if call[0].call == libc::SYS_connect { Fault::Broker } else { Fault::Seccomp };
@@ -45,10 +72,15 @@ pub(super) fn filter_but_for(faults: &Faults) -> Vec<Instruction> {
     let refused = if faults.has(Fault::Seccomp) { &[] } else { REFUSED };
     for (errno, calls) in refused {
         for call in *calls {
-            refuse(&mut program, *call, refusals.of(*errno));
+            divert(&mut program, *call, refusals.of(*errno));
         }
     }
+    for call in watch.calls() {
+        divert(&mut program, *call, watched);
+    }
     program.ret(libc::SECCOMP_RET_ALLOW);
+    program.bind(watched);
+    program.ret(libc::SECCOMP_RET_USER_NOTIF);
     program.bind(refusals.eperm);
     program.ret(fail_with(EPERM));
     program.bind(refusals.enosys);
@@ -412,9 +444,9 @@ fn refuse_other_tables(program: &mut Program, refusals: &Refusals) {
     program.bind(known);
 }
 
-fn refuse(program: &mut Program, call: c_long, refusal: Label) {
+fn divert(program: &mut Program, call: c_long, to: Label) {
     let next = program.label();
-    program.branch(Compare::Equal(number(call)), refusal, next);
+    program.branch(Compare::Equal(number(call)), to, next);
     program.bind(next);
 }
 

@@ -35,14 +35,15 @@
 pub mod address;
 mod connection;
 mod diag;
-mod path;
-mod target;
+pub(super) mod path;
+pub(super) mod target;
 mod workers;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use lnk_sys::notify::Notification;
+use lnk_sys::notify::{self, Notification};
+use rustix::io::Errno;
 
 pub use diag::socket as diag_socket;
 
@@ -68,11 +69,28 @@ pub struct Inside {
 }
 
 /// Answers the calls of the sandbox that aren't `connect(2)` but arrive on the
-/// same listener: it is given the listener and the notification, and must answer
-/// it. It is called on the broker's threads, several at a time; while it runs, a
-/// further thread serves, up to 65 in all. Those threads have no capability but
-/// `CAP_SYS_PTRACE`.
-pub type Others = Box<dyn Fn(BorrowedFd<'_>, Notification) + Send + Sync>;
+/// same listener: it is given the listener, to ask whether a call waits still,
+/// and the notification. It is called on the broker's threads, several at a time;
+/// while it runs, a further thread serves, up to 65 in all. Those threads have no
+/// capability but `CAP_SYS_PTRACE`.
+pub type Others = Box<dyn Fn(BorrowedFd<'_>, &Notification) -> Answer + Send + Sync>;
+
+/// What a call comes to.
+#[derive(Debug)]
+pub enum Answer {
+    /// It returns the number, or fails with the error.
+    Result(Result<i64, Errno>),
+    /// The kernel goes on with it: another fence decides.
+    GoOn,
+    /// It returns a duplicate of the descriptor, and fails where the caller can
+    /// have no more of them.
+    Descriptor {
+        /// What the caller gets.
+        descriptor: OwnedFd,
+        /// Whether it is closed when the caller executes a program.
+        close_on_exec: bool,
+    },
+}
 
 /// Answers the notifications of one sandbox.
 ///
@@ -89,6 +107,8 @@ impl Broker {
     /// that aren't `connect(2)` get `ENOSYS`.
     #[must_use]
     pub fn new(listener: OwnedFd, inside: Inside, others: Option<Others>) -> Self {
+        // Half a connect's time where the machine is busy; without it, it works.
+        let _older_kernel = notify::wake_in_turns(listener.as_fd());
         Self { workers: Workers::new(Judge::new(listener, inside), others) }
     }
 

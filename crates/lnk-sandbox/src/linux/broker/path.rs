@@ -15,12 +15,25 @@ const TRIES: usize = 128;
 ///
 /// # Errors
 /// Those of `openat2(2)`.
-pub(super) fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+pub(in crate::linux) fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    open_with(root, path, false)
+}
+
+/// As [`open`]; with `no_follow` a symlink at the path's end is opened itself.
+///
+/// # Errors
+/// As for [`open`].
+pub(in crate::linux) fn open_with(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    no_follow: bool,
+) -> Result<OwnedFd, Errno> {
+    let flags = if no_follow { OFlags::NOFOLLOW } else { OFlags::empty() };
     for _ in 0..TRIES {
         let opened = rustix::fs::openat2(
             root,
             path,
-            OFlags::PATH | OFlags::CLOEXEC,
+            OFlags::PATH | OFlags::CLOEXEC | flags,
             Mode::empty(),
             ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
         );
@@ -36,7 +49,10 @@ pub(super) fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> 
 /// # Errors
 /// `EACCES` when no path leads to it: it was removed, lies outside or is covered
 /// by a mount.
-pub(super) fn of_folder(root: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+pub(in crate::linux) fn of_folder(
+    root: BorrowedFd<'_>,
+    folder: BorrowedFd<'_>,
+) -> Result<Vec<u8>, Errno> {
     // The kernel tells a path from the root of the folder's own mounts; that it
     // is the right one from `root` is seen by going there.
     let path = rustix::fs::readlink(own(folder), Vec::new())?.into_bytes();
@@ -46,18 +62,24 @@ pub(super) fn of_folder(root: BorrowedFd<'_>, folder: BorrowedFd<'_>) -> Result<
 
 /// The path by which this process reaches exactly what a descriptor of its own
 /// holds.
-pub(super) fn own(descriptor: BorrowedFd<'_>) -> String {
+pub(in crate::linux) fn own(descriptor: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
 /// `path` from the folder `from`.
-pub(super) fn join(mut from: Vec<u8>, path: &[u8]) -> Vec<u8> {
-    from.push(b'/');
+pub(in crate::linux) fn join(mut from: Vec<u8>, path: &[u8]) -> Vec<u8> {
+    if !from.ends_with(b"/") {
+        from.push(b'/');
+    }
     from.extend_from_slice(path);
     from
 }
 
-fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
+/// Whether two descriptors hold one file.
+///
+/// # Errors
+/// Those of `fstat(2)`.
+pub(in crate::linux) fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Errno> {
     let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }

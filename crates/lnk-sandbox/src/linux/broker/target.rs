@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
 
 #[derive(Debug)]
-pub(super) struct Target {
+pub(in crate::linux) struct Target {
     thread: Pid,
     pidfd: OwnedFd,
 }
@@ -24,7 +24,7 @@ pub(super) struct Target {
 impl Target {
     /// # Errors
     /// `ESRCH` when it is gone.
-    pub(super) fn open(thread: u32) -> Result<Self, Errno> {
+    pub(in crate::linux) fn open(thread: u32) -> Result<Self, Errno> {
         let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
         let pidfd = match pidfd_open(thread, PIDFD_THREAD) {
             // Before 6.9 only the process's descriptors are to be had; a thread
@@ -40,7 +40,7 @@ impl Target {
     /// # Errors
     /// `EBADF` when it has no such descriptor, `EPERM` without the right to trace
     /// it.
-    pub(super) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
+    pub(in crate::linux) fn descriptor(&self, number: i32) -> Result<OwnedFd, Errno> {
         if number < 0 {
             return Err(Errno::BADF);
         }
@@ -51,7 +51,7 @@ impl Target {
     ///
     /// # Errors
     /// `EFAULT` when it isn't all there.
-    pub(super) fn memory(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    pub(in crate::linux) fn memory(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let mut copy = vec![0; length];
         remote_memory::read(self.thread, address, &mut copy)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::FAULT))?;
@@ -62,7 +62,7 @@ impl Target {
     ///
     /// # Errors
     /// `EACCES` without the right to trace it.
-    pub(super) fn working_folder(&self) -> Result<OwnedFd, Errno> {
+    pub(in crate::linux) fn working_folder(&self) -> Result<OwnedFd, Errno> {
         let path = format!("/proc/{}/cwd", self.thread.as_raw_pid());
         rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }

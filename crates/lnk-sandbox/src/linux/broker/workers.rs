@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::Others;
 use super::connection::Judge;
 use super::target;
+use super::{Answer, Others};
 
 /// Most connects under way at one time.
 const MOST: usize = 64;
@@ -156,7 +156,7 @@ impl Shared {
             if i64::from(notification.nr) == libc::SYS_connect {
                 self.answer_connect(&notification, me, unprivileged);
             } else {
-                self.answer_other(notification);
+                self.answer_other(&notification);
             }
         }
         let mut state = self.lock();
@@ -202,25 +202,42 @@ impl Shared {
         };
         // Waiting before the caller goes on, so that its next connect finds it.
         self.end(notification.id);
-        let answer = result.map(|()| 0);
-        // A caller that is gone needs no answer.
-        let _gone = notify::respond(self.judge.listener.as_fd(), notification.id, answer);
+        self.respond(notification.id, Answer::Result(result.map(|()| 0)));
     }
 
-    fn answer_other(self: &Arc<Self>, notification: Notification) {
+    fn answer_other(self: &Arc<Self>, notification: &Notification) {
         {
             let mut state = self.lock();
             self.leave_one_waiting(&mut state);
         }
-        let listener = self.judge.listener.as_fd();
-        match &self.others {
-            Some(answer) => answer(listener, notification),
-            None => {
-                // A caller that is gone needs no answer.
-                let _gone = notify::respond(listener, notification.id, Err(Errno::NOSYS));
-            }
-        }
+        let answer = match &self.others {
+            Some(others) => others(self.judge.listener.as_fd(), notification),
+            None => Answer::Result(Err(Errno::NOSYS)),
+        };
+        // As for a connect.
         self.lock().waiting += 1;
+        self.respond(notification.id, answer);
+    }
+
+    fn respond(&self, id: u64, answer: Answer) {
+        let listener = self.judge.listener.as_fd();
+        // A caller that is gone needs no answer.
+        let _gone = match answer {
+            Answer::Result(result) => notify::respond(listener, id, result),
+            Answer::GoOn => notify::go_on(listener, id),
+            Answer::Descriptor { descriptor, close_on_exec } => {
+                let given = notify::respond_with_descriptor(
+                    listener,
+                    id,
+                    descriptor.as_fd(),
+                    close_on_exec,
+                );
+                given.or_else(|error| {
+                    let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                    notify::respond(listener, id, Err(error))
+                })
+            }
+        };
     }
 
     /// Takes note of a connect; `false` when it can't be made, as nobody would

@@ -70,7 +70,7 @@ fn run(filter: &[Instruction], call: &Call) -> u32 {
 }
 
 fn judge(call: &Call) -> u32 {
-    run(&program_filter(), call)
+    run(&program_filter(Watch::Nothing), call)
 }
 
 const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
@@ -98,7 +98,7 @@ fn allowed(call: c_long, arguments: &[u64]) {
 
 #[test]
 fn is_short_enough_for_the_kernel() {
-    assert!(program_filter().len() <= 4096);
+    assert!(program_filter(Watch::ExecsAndMemfds).len() <= 4096);
 }
 
 #[test]
@@ -155,6 +155,30 @@ fn calls_newer_than_known_do_not_exist() {
 #[test]
 fn connect_is_asked_about() {
     expect(libc::SYS_connect, &[3, 0x1000, 110], ASKED);
+}
+
+#[test]
+fn what_is_watched_is_asked_about_and_the_rest_judged_as_before() {
+    let (execs, memfds) = ([libc::SYS_execve, libc::SYS_execveat], [libc::SYS_memfd_create]);
+    for (watch, asked, allowed) in [
+        (Watch::Nothing, [].as_slice(), [&execs[..], &memfds].concat()),
+        (Watch::Execs, &execs, memfds.to_vec()),
+        (Watch::ExecsAndMemfds, &[&execs[..], &memfds].concat(), vec![]),
+    ] {
+        let filter = program_filter(watch);
+        let judge = |call| run(&filter, &Call::native(call, &[u64::MAX; 6]));
+        for call in asked {
+            assert_eq!(judge(*call), ASKED, "{watch:?}: {call}");
+        }
+        for call in allowed.into_iter().chain([libc::SYS_read, libc::SYS_memfd_secret]) {
+            assert_eq!(judge(call), ALLOWED, "{watch:?}: {call}");
+        }
+        assert_eq!(judge(libc::SYS_connect), ASKED);
+        assert_eq!(judge(libc::SYS_setns), fail_with(EPERM));
+        let mut foreign = Call::native(libc::SYS_execve, &[]);
+        foreign.architecture ^= 1;
+        assert_eq!(run(&filter, &foreign), fail_with(ENOSYS));
+    }
 }
 
 #[test]
