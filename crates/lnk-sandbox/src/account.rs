@@ -70,7 +70,8 @@ fn is_person(uid: u32) -> bool {
     uid == 0 || (1000..65534).contains(&uid)
 }
 
-fn accounts(passwd: &[u8]) -> impl Iterator<Item = Account> + '_ {
+/// The lines of a passwd(5).
+pub(crate) fn accounts(passwd: &[u8]) -> impl Iterator<Item = Account> + '_ {
     passwd.split(|byte| *byte == b'\n').filter_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
         let [name, _, uid, gid, _, home, ..] = fields[..] else { return None };
@@ -80,6 +81,18 @@ fn accounts(passwd: &[u8]) -> impl Iterator<Item = Account> + '_ {
             gid: number(gid)?,
             home: PathBuf::from(OsStr::from_bytes(home)),
         })
+    })
+}
+
+/// Who a group(5) says is in a group, besides those whose own group it is;
+/// `None` for a group that it doesn't know.
+pub(crate) fn members(group: &[u8], gid: u32) -> Option<Vec<OsString>> {
+    group.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [_, _, id, members, ..] = fields[..] else { return None };
+        let names = members.split(|byte| *byte == b',').filter(|name| !name.is_empty());
+        (number(id) == Some(gid))
+            .then(|| names.map(|name| OsStr::from_bytes(name).into()).collect())
     })
 }
 

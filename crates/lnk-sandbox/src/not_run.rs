@@ -129,7 +129,7 @@ fn toolchains_beside(folders: &[PathBuf], caller: &Caller) -> Option<PathBuf> {
 /// The folder that a program came with: the one in the home that holds its
 /// installation, else the parent of its `bin`, else its own; the program alone
 /// where its folder is everybody's, or the whole home.
-fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
+pub(crate) fn folder_to_open(program: &Path, caller: &Caller) -> PathBuf {
     let own = program.parent().unwrap_or(Path::new("/"));
     let home = caller.var("HOME").map(|home| real(Path::new(home)));
     if let Some(home) = &home

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
 use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
+use crate::programs::{Programs, loader};
 use crate::system::{self, Entry};
 use lnk_spec::shown;
 use rustix::fs::FileType;
@@ -143,6 +144,8 @@ pub struct Plan {
     pub env: Environment,
     /// The program and its arguments.
     pub program: Vec<OsString>,
+    /// Which programs it may start, that one among them.
+    pub programs: Programs,
     /// The working folder, a real path.
     pub cwd: PathBuf,
     /// `lnk`'s own program, bound to [`OWN_BINARY`].
@@ -192,6 +195,7 @@ impl Plan {
         watched.extend(hidden);
         layout.hold_the_ways()?;
         layout.links(&policy.links);
+        let programs = layout.programs(&policy.programs)?;
 
         let writable = policy.grants.iter().filter(|grant| grant.write);
         let mut plan = Plan {
@@ -200,6 +204,7 @@ impl Plan {
             private,
             env: Environment::new(),
             program: program.to_vec(),
+            programs,
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts.ordered(),
@@ -222,6 +227,13 @@ impl Plan {
     #[must_use]
     pub fn shows(&self, path: &Path) -> bool {
         self.mounts.shows(path)
+    }
+
+    /// The private place that a real path is in, where no grant inside it decides.
+    #[must_use]
+    pub fn private_place(&self, real: &Path) -> Option<&Path> {
+        let decides = self.mounts.deciding(real)?.target();
+        self.private.iter().map(PathBuf::as_path).find(|place| *place == decides)
     }
 
     /// Whether a write folder's dot files are kept as they are.
@@ -473,6 +485,26 @@ impl Layout {
                 self.mounts.push(Mount::Link { target: at.clone(), to: to.clone() });
             }
         }
+    }
+
+    /// The programs that may run, without those that aren't seen inside; each
+    /// loader is covered by a copy that runs no program by itself.
+    fn programs(&mut self, asked: &Programs) -> Result<Programs> {
+        let Programs::Listed(list) = asked else { return Ok(asked.clone()) };
+        let mut list = list.clone();
+        list.files.retain(|(real, _)| self.mounts.shows(real));
+        list.folders.retain(|(real, _)| self.mounts.shows(real));
+        list.loaders.retain(|real| self.mounts.shows(real));
+        for real in &list.loaders {
+            let refused =
+                |why: &str| Error::Refused(format!("the loader {}: {why}", shown::word(real)));
+            let (identity, _) = looked_at(real)?;
+            let bytes =
+                std::fs::read(real).map_err(|error| refused(&crate::error::reason(&error)))?;
+            let closed = loader::closed_copy(&bytes).map_err(|why| refused(&why.to_string()))?;
+            self.cover(real.clone(), &closed, 0o555, false, Some(identity));
+        }
+        Ok(Programs::Listed(list))
     }
 
     /// The private places: `/tmp`, `/run`, and the home folder unless a grant

@@ -12,6 +12,7 @@ use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
+use crate::programs::{self, Finder, Found, ProgramList, Programs};
 use crate::request::Request;
 
 /// A folder or file that the program may read, or also write.
@@ -42,6 +43,8 @@ pub struct Policy {
     pub hides: Vec<Hide>,
     /// Links that typed paths led through, recreated inside.
     pub links: Vec<Link>,
+    /// Which programs run.
+    pub programs: Programs,
     /// The working folder's real path.
     pub cwd: PathBuf,
     /// Lines that a person should see: grants that open more than they seem to.
@@ -137,6 +140,13 @@ impl Policy {
         grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
+        let programs = if request.learn {
+            Programs::Learnt
+        } else {
+            let finder = finder(caller, &mounts, &grants);
+            listed(request, &finder, home_path, &caller.cwd, &mut warnings)?
+        };
+
         let cwd = walk(&caller.cwd).map_err(|error| cwd_refused(&caller.cwd, &reason(&error)))?;
         if !cwd.exists {
             return Err(cwd_refused(&caller.cwd, "it was deleted; go to a folder that exists"));
@@ -159,12 +169,75 @@ impl Policy {
             grants,
             hides,
             links,
+            programs,
             cwd,
             warnings,
             mounts,
             faults: request.faults.clone(),
         })
     }
+}
+
+impl Policy {
+    /// Finds programs as this sandbox sees them.
+    #[must_use]
+    pub fn finder<'a>(&'a self, caller: &'a Caller) -> Finder<'a> {
+        finder(caller, &self.mounts, &self.grants)
+    }
+
+    /// The list of a request whose programs are to be learnt, as far as it can be
+    /// found.
+    #[must_use]
+    pub fn listed_already(&self, request: &Request, caller: &Caller) -> ProgramList {
+        let mut list = ProgramList::default();
+        let finder = self.finder(caller);
+        let home = if self.has_home { self.home.as_path() } else { Path::new("/") };
+        for typed in request.programs.iter().flatten() {
+            let found = finder.find(&typed.made_absolute(home, &caller.cwd));
+            found.into_iter().for_each(|found| found.add_to(&mut list));
+        }
+        list
+    }
+}
+
+fn finder<'a>(caller: &'a Caller, mounts: &'a Mounts, grants: &[Grant]) -> Finder<'a> {
+    let real = |grant: &Grant| grant.held.real.clone();
+    let writable = grants.iter().filter(|grant| grant.write).map(real).collect();
+    Finder::new(caller, mounts, writable, grants.iter().map(real).collect())
+}
+
+/// The programs that a request lists.
+fn listed(
+    request: &Request,
+    finder: &Finder<'_>,
+    home: Option<&Path>,
+    cwd: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<Programs> {
+    let Some(entries) = &request.programs else { return Ok(Programs::Any) };
+    let mut list = ProgramList::default();
+    for typed in entries {
+        let by_spec = request.is_of_spec(typed);
+        let asked = if by_spec { "[commands] allow" } else { "--command" };
+        let shown = shown::word(typed.written());
+        let refused = |why: &str| Error::Refused(format!("{asked} {shown}: {why}"));
+        if home.is_none() && typed.written().starts_with("~") {
+            return Err(refused("you have no home folder here; give the path from /"));
+        }
+        let entry = typed.made_absolute(home.unwrap_or(Path::new("/")), cwd);
+        let found = finder.find(&entry).map_err(|why| refused(&why))?;
+        if request.spec.as_ref().is_some_and(|spec| spec.has_moved(typed, found.real())) {
+            return Err(refused("it is elsewhere now than when it was looked at; run it again"));
+        }
+        if let Found::Nothing(why) = &found {
+            warnings.push(format!("{asked} {shown}: {why}"));
+        }
+        if !by_spec && let Some(widens) = programs::widens(typed, &found) {
+            warnings.push(format!("{asked} {shown}: {widens}"));
+        }
+        found.add_to(&mut list);
+    }
+    Ok(Programs::Listed(list))
 }
 
 impl Hide {

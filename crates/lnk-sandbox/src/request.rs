@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use lnk_spec::program::Program;
+
 use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
@@ -19,6 +21,12 @@ pub struct Request {
     pub write_dot_files: Vec<PathBuf>,
     /// `--hide` folders or files.
     pub hide: Vec<PathBuf>,
+    /// The programs that may run, as typed or with absolute paths; any where
+    /// there is no list.
+    pub programs: Option<Vec<Program>>,
+    /// Whether any program runs, to learn which: then `programs` are those known
+    /// already.
+    pub learn: bool,
     /// The spec that some of these paths come from.
     pub spec: Option<Agreed>,
     /// The program and its arguments; never empty.
@@ -27,6 +35,21 @@ pub struct Request {
     pub renderer: Renderer,
     /// Fences left out on purpose; none but in a test's build.
     pub faults: Faults,
+}
+
+impl Request {
+    /// Whether the list is the spec's, not one that flags give in its place.
+    #[must_use]
+    pub fn is_listed_by_spec(&self) -> bool {
+        self.spec.as_ref().is_some_and(|spec| !spec.programs.is_empty())
+    }
+
+    /// Whether an entry of the list comes from the spec, not from a flag.
+    #[must_use]
+    pub fn is_of_spec(&self, program: &Program) -> bool {
+        let agreed = self.spec.as_ref().map(|spec| spec.programs.as_slice()).unwrap_or_default();
+        agreed.iter().any(|(its, _)| its == program)
+    }
 }
 
 /// Who makes the mounts. Both give the same sandbox.
@@ -54,6 +77,8 @@ pub struct Agreed {
     pub(crate) links: Vec<PathBuf>,
     /// Key, absolute path and real path.
     pub(crate) paths: Vec<(&'static str, PathBuf, PathBuf)>,
+    /// Programs, their paths absolute, and where each was found.
+    pub(crate) programs: Vec<(Program, Option<PathBuf>)>,
 }
 
 impl Agreed {
@@ -62,6 +87,13 @@ impl Agreed {
     pub fn agreed(&self, key: &str, typed: &Path) -> Option<&Path> {
         let found = self.paths.iter().find(|(its, path, _)| *its == key && path == typed);
         found.map(|(_, _, real)| real.as_path())
+    }
+
+    /// Whether a program is elsewhere than it was; never for one that a flag names.
+    #[must_use]
+    pub fn has_moved(&self, program: &Program, real: Option<&Path>) -> bool {
+        let agreed = self.programs.iter().find(|(its, _)| its == program);
+        agreed.is_some_and(|(_, agreed)| agreed.as_deref() != real)
     }
 
     /// Keeps the spec, and the links that lead to it, from being changed inside.

@@ -10,44 +10,53 @@ use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
 use crate::linux::begun::Begun;
+use crate::linux::execs::Executed;
 use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::launch::{Ended, Launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::programs::learnt::{Learner, Learnt};
+use crate::programs::refusal::{Adding, Refusals};
 use crate::protected::{Protected, put_back};
 use crate::request::{Renderer, Request};
 use crate::state::Settings;
-use crate::{gitconfig, not_run};
+use crate::{gitconfig, not_run, programs};
 
 /// Something worth a line while or after a program runs.
 #[derive(Clone, Debug)]
-pub struct Notice(pub String);
+pub enum Notice {
+    /// What helps whoever watches.
+    Hint(String),
+    /// A program that wasn't let run, which every reader is told of.
+    Refused(String),
+}
 
 /// How a run ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The status to exit with: the program's own, 128 + signal, 126 or 127.
     pub status: u8,
     /// A message to print even without a terminal (program not found, say).
     pub message: Option<String>,
     /// What a person must see, terminal or not.
-    pub warnings: Vec<Notice>,
+    pub warnings: Vec<String>,
     /// What was refused, for the footer that only a terminal sees.
-    pub refused: Vec<Notice>,
+    pub refused: Vec<String>,
+    /// The programs that it started, where that was to be learnt.
+    pub learnt: Option<Learnt>,
 }
+
+/// The status of a program that exists and isn't executed, as a shell has it.
+const NOT_EXECUTED: u8 = 126;
 
 /// Runs a program in a sandbox and waits for its end.
 ///
 /// # Errors
 /// [`Error::Refused`] for a grant that can't be given, [`Error::NotReady`] where
 /// this machine can't build the sandbox. The program has not run then.
-pub fn run(
-    request: &Request,
-    caller: &Caller,
-    on_notice: &mut dyn FnMut(Notice),
-) -> Result<Outcome> {
+pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Result<Outcome> {
     refuse_inside()?;
-    crate::stdio::check()?;
+    crate::stdio::check(request.programs.is_some() && !request.learn)?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
         .map_err(|error| Error::NotReady(error.to_string()))?;
     // bubblewrap starts while the grants are judged.
@@ -58,11 +67,11 @@ pub fn run(
         ),
     };
     let mut policy = Policy::new(request, caller)?;
-    policy.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+    policy.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     let settings = settings(&policy)?;
 
     let protected = Protected::new(&mut policy, settings.as_ref(), caller)?;
-    protected.warnings.iter().cloned().map(Notice).for_each(&mut *on_notice);
+    protected.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     let spec = request.spec.as_ref().map_or_else(Vec::new, |spec| spec.masks(&policy.mounts));
     let masks = [protected.masks, spec].concat();
     let gitconfig =
@@ -70,13 +79,27 @@ pub fn run(
     let plan = Plan::new(&policy, caller, &request.program, &masks, &protected.reads, gitconfig)?;
 
     if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
-        on_notice(Notice(notice));
+        on_notice(Notice::Hint(notice));
     }
-
+    let adding = if request.is_listed_by_spec() { Adding::ToSpec } else { Adding::ByFlag };
+    if let Some(line) = programs::given::refusal(&plan, &policy.finder(caller), adding) {
+        return Ok(Outcome { status: NOT_EXECUTED, message: Some(line), ..Outcome::default() });
+    }
+    let told = RefCell::new(Told::new(request, caller, &policy, &plan, adding));
+    let on_program = |program| {
+        if let Some(line) = told.borrow_mut().hear(&program) {
+            on_notice(Notice::Refused(line));
+        }
+    };
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
-    let launch = Launch { plan: &plan, replace: &replace, host_mounts: &policy.mounts };
+    let launch = Launch {
+        plan: &plan,
+        replace: &replace,
+        on_program: &on_program,
+        host_mounts: &policy.mounts,
+    };
     let ended = match begun {
         None => launch.without_joiner(&bwrap),
         Some(begun) => match launch.with_joiner(begun) {
@@ -92,9 +115,53 @@ pub fn run(
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
+    let unheard = ended.unheard_programs;
     let mut outcome = outcome(ended, request, caller, &plan);
+    match told.into_inner() {
+        Told::Refused(refusals) => {
+            refusals.rest(unheard).into_iter().for_each(|line| on_notice(Notice::Refused(line)));
+            outcome.refused.extend(refusals.footer());
+        }
+        Told::Started(learner) => outcome.learnt = Some(learner.learnt(outcome.status, unheard)),
+    }
     outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
     Ok(outcome)
+}
+
+/// What is done with programs that are told.
+enum Told<'a> {
+    /// They weren't let run.
+    Refused(Refusals<'a>),
+    /// They were started.
+    Started(Learner<'a>),
+}
+
+impl<'a> Told<'a> {
+    fn new(
+        request: &Request,
+        caller: &'a Caller,
+        policy: &'a Policy,
+        plan: &'a Plan,
+        adding: Adding,
+    ) -> Self {
+        let finder = policy.finder(caller);
+        if request.learn {
+            Told::Started(Learner::new(finder, plan, policy.listed_already(request, caller)))
+        } else {
+            Told::Refused(Refusals::new(finder, plan, adding))
+        }
+    }
+
+    /// The line for a program, if it gets one.
+    fn hear(&mut self, program: &Executed) -> Option<String> {
+        match self {
+            Told::Refused(refusals) => refusals.line(program),
+            Told::Started(learner) => {
+                learner.add(program);
+                None
+            }
+        }
+    }
 }
 
 fn not_ready(error: LaunchError) -> Error {
@@ -144,28 +211,24 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
         .as_ref()
         .map(|(errno, path)| not_run::explain(*errno, path, &request.program[0], caller, plan));
     let sockets = ended.refused_sockets.iter().map(|path| {
-        Notice(format!(
+        format!(
             "refused the socket {}: a socket of this machine's can't be reached from inside",
             shown::escaped(path)
-        ))
+        )
     });
-    let mut refused: Vec<Notice> = sockets.collect();
+    let mut refused: Vec<String> = sockets.collect();
     if ended.status != 0 && plan.protects_dot_files() && is_git(&request.program[0]) {
-        refused.push(Notice(
-            "the repository's own files are read only: --write-dot-files opens them".into(),
-        ));
+        refused
+            .push("the repository's own files are read only: --write-dot-files opens them".into());
     }
-    Outcome { status: ended.status, message, warnings: Vec::new(), refused }
+    Outcome { status: ended.status, message, refused, ..Outcome::default() }
 }
 
 /// A name that was kept free was taken all the same: something outside removed
 /// the empty folder, and then made this, or the program did before it was kept
 /// again.
-fn appeared_notice(path: &Path) -> Notice {
-    Notice(format!(
-        "{} appeared while the program ran: look at it before you use it",
-        shown::word(path)
-    ))
+fn appeared_notice(path: &Path) -> String {
+    format!("{} appeared while the program ran: look at it before you use it", shown::word(path))
 }
 
 fn is_git(program: &OsString) -> bool {

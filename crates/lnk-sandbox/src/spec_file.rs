@@ -20,6 +20,7 @@ use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, walk};
 use crate::policy::home_folder;
+use crate::programs::Finder;
 use crate::request::{Agreed, Renderer, Request};
 
 /// Why a `~` can't be followed.
@@ -97,15 +98,15 @@ impl SpecFile {
         let never = never.for_specs(&mounts);
         let files = &self.spec.files;
         let resolved = |key: &'static str, paths: &[SpecPath]| {
-            let replaced = is_replaced(flags, key);
+            let replaced = is_replaced(flags, "files", key);
             let resolve = |typed| self.resolve(key, typed, replaced, &never, &mounts);
             paths.iter().map(resolve).collect::<Result<Vec<_>>>()
         };
-        let program = |typed: &Program| self.found(typed, caller);
+        let (write, read) = (resolved("write", &files.write)?, resolved("read", &files.read)?);
         let mut grants = Grants {
             files: GrantedFiles {
-                write: resolved("write", &files.write)?,
-                read: resolved("read", &files.read)?,
+                write: write.clone(),
+                read: read.clone(),
                 write_dot_files: resolved("write_dot_files", &files.write_dot_files)?,
                 hide: resolved("hide", &files.hide)?,
             },
@@ -116,7 +117,14 @@ impl SpecFile {
             browser: self.spec.browser.clone(),
             ..Grants::default()
         };
-        grants.commands.allow = self.spec.commands.allow.iter().map(program).collect();
+        let opened = grants.files.write.iter().chain(&grants.files.read);
+        let opened = opened.map(|path| path.real.clone()).collect();
+        let writable = grants.files.write.iter().map(|path| path.real.clone()).collect();
+        let finder = Finder::new(caller, &mounts, writable, opened);
+        let replaced = is_replaced(flags, "commands", "allow");
+        let found = |typed| self.found(typed, replaced, &finder);
+        grants.commands.allow =
+            self.spec.commands.allow.iter().map(found).collect::<Result<Vec<_>>>()?;
         Ok(grants)
     }
 
@@ -131,9 +139,9 @@ impl SpecFile {
         program: Vec<OsString>,
         renderer: Renderer,
     ) -> Result<Request> {
+        self.refuse_unbuilt(flags)?;
         let mut spec = self.absolute_spec();
         spec.merge(flags.clone());
-        self.refuse_unbuilt(&spec, flags)?;
         let files = &grants.files;
         let paths = [
             ("read", &files.read),
@@ -141,17 +149,26 @@ impl SpecFile {
             ("write_dot_files", &files.write_dot_files),
             ("hide", &files.hide),
         ];
-        let paths = paths.into_iter().filter(|(key, _)| !is_replaced(flags, key));
+        let paths = paths.into_iter().filter(|(key, _)| !is_replaced(flags, "files", key));
         let agreed = |key, path: &GrantedPath| {
             (key, path.typed.absolute(self.home_or_root(), self.folder()), path.real.clone())
         };
         let paths = paths.flat_map(|(key, paths)| paths.iter().map(move |path| agreed(key, path)));
+        let granted = |program: &GrantedProgram| {
+            let typed = program.typed.made_absolute(self.home_or_root(), self.folder());
+            (typed, program.real.clone())
+        };
         let agreed = Agreed {
             file: self.real.clone(),
             identity: self.identity,
             content: self.bytes.clone(),
             links: self.links.iter().map(|link| link.at.clone()).collect(),
             paths: paths.collect(),
+            programs: if is_replaced(flags, "commands", "allow") {
+                Vec::new()
+            } else {
+                grants.commands.allow.iter().map(granted).collect()
+            },
         };
         Ok(Request { spec: Some(agreed), ..of_files(&spec, program, renderer) })
     }
@@ -244,25 +261,25 @@ impl SpecFile {
     }
 
     /// A program, and where it is found now.
-    fn found(&self, typed: &Program, caller: &Caller) -> GrantedProgram {
-        let real = |path: PathBuf| walk(&path).ok().filter(|it| it.exists).map(|it| it.real);
-        let real = match typed {
-            Program::Any => None,
-            Program::Name(name) => {
-                let path = caller.var("PATH").unwrap_or_default();
-                let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
-                let mut files = folders.map(|folder| caller.cwd.join(folder).join(name));
-                files.find(|file| file.is_file()).and_then(real)
-            }
-            Program::Path(path) | Program::Folder(path) => {
-                real(path.absolute(self.home_or_root(), self.folder()))
+    fn found(
+        &self,
+        typed: &Program,
+        replaced: bool,
+        finder: &Finder<'_>,
+    ) -> Result<GrantedProgram> {
+        let found = finder.find(&typed.made_absolute(self.home_or_root(), self.folder()));
+        let real = match found {
+            Ok(found) => found.real().map(Path::to_path_buf),
+            Err(_) if replaced => None,
+            Err(why) => {
+                return Err(self.refused("commands", "allow", Some(&typed.written()), &why));
             }
         };
-        GrantedProgram { typed: typed.clone(), real }
+        Ok(GrantedProgram { typed: typed.clone(), real })
     }
 
     /// Refuses what a run needs and this version doesn't have.
-    fn refuse_unbuilt(&self, merged: &Spec, flags: &Spec) -> Result<()> {
+    fn refuse_unbuilt(&self, flags: &Spec) -> Result<()> {
         refuse_unbuilt_flags(flags)?;
         if let Some((section, key)) = self.spec.given().find(|(it, _)| is_unbuilt(it.name)) {
             let why = format!(
@@ -271,16 +288,7 @@ impl SpecFile {
             );
             return Err(self.refused(section.name, key.name, None, &why));
         }
-        match merged.commands.allow.as_slice() {
-            [Program::Any] => Ok(()),
-            _ => Err(self.refused(
-                "commands",
-                "allow",
-                None,
-                "program lists aren't built yet in this version: allow = [\"*\"] lets any program \
-                 run",
-            )),
-        }
+        Ok(())
     }
 
     fn refused(&self, section: &str, key: &str, entry: Option<&Path>, why: &str) -> Error {
@@ -328,11 +336,19 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         write: paths(&spec.files.write),
         write_dot_files: paths(&spec.files.write_dot_files),
         hide: paths(&spec.files.hide),
+        programs: listed(&spec.commands.allow),
+        learn: false,
         spec: None,
         program,
         renderer,
         faults: Faults::default(),
     }
+}
+
+/// The programs of a list; none where it lets any run, or isn't given.
+fn listed(allow: &[Program]) -> Option<Vec<Program>> {
+    let any = allow.is_empty() || allow.contains(&Program::Any);
+    (!any).then(|| allow.to_vec())
 }
 
 fn absolute_flags(mut flags: Spec, caller: &Caller) -> Result<Spec> {
@@ -365,12 +381,10 @@ fn absolute(typed: &Path, home: Option<&Path>, folder: &Path) -> Option<PathBuf>
     }
 }
 
-/// Whether a flag takes the place of a key of `[files]`.
-fn is_replaced(flags: &Spec, key: &str) -> bool {
+/// Whether a flag takes the place of a key.
+fn is_replaced(flags: &Spec, section: &str, key: &str) -> bool {
     let replaces = |given: &Key| given.flag.is_some_and(|flag| !flag.adds);
-    flags
-        .given()
-        .any(|(section, given)| section.name == "files" && given.name == key && replaces(given))
+    flags.given().any(|(its, given)| its.name == section && given.name == key && replaces(given))
 }
 
 fn is_unbuilt(section: &str) -> bool {
@@ -384,12 +398,6 @@ fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
             return Err(Error::Refused(format!(
                 "{flag} isn't built yet in this version: a run can open folders and files only; \
                  leave it out"
-            )));
-        }
-        if section.name == "commands" && flags.commands.allow != [Program::Any] {
-            return Err(Error::Refused(format!(
-                "{flag}: program lists aren't built yet in this version: leave it out, or give '*' \
-                 alone for any program"
             )));
         }
     }
@@ -469,8 +477,6 @@ mod tests {
             ("[localhost]\nmodels = [1]", "--model isn't built"),
             ("[tools]\nallow = ['a']", "--tool isn't built"),
             ("[browser]\nhosts = ['*']", "--browser-host isn't built"),
-            ("[commands]\nallow = ['sh']", "--command: program lists aren't built"),
-            ("[commands]\nallow = ['*', 'sh']", "--command: program lists aren't built"),
         ] {
             let flags = Spec::parse(text.as_bytes(), OS).unwrap();
             let error = request_of_flags(&flags, Vec::new(), Renderer::Auto).unwrap_err();

@@ -11,10 +11,13 @@ use crate::error::{Error, Result, reason};
 /// beside it can be opened through it), a socket of the machine's network, a
 /// socket that can be sent to any address.
 ///
+/// Where there is a list of programs also a file in memory, which Landlock would
+/// let run whatever was written to it.
+///
 /// # Errors
 /// [`Error::Refused`], naming the stream and what to do; [`Error::NotReady`]
 /// where Landlock is there and can't be asked.
-pub fn check() -> Result<()> {
+pub fn check(programs_are_listed: bool) -> Result<()> {
     let landlock = lnk_sys::landlock_abi::version()
         .map_err(|error| Error::NotReady(format!("Landlock: {}", reason(&error))))?
         .is_some();
@@ -23,9 +26,15 @@ pub fn check() -> Result<()> {
         ("standard output", rustix::stdio::stdout()),
         ("standard error", rustix::stdio::stderr()),
     ];
-    streams.iter().try_for_each(|(name, stream)| match refusal(*stream, landlock) {
-        None => Ok(()),
-        Some(why) => Err(Error::Refused(format!("{name} {why}"))),
+    streams.iter().try_for_each(|(name, stream)| {
+        match refusal(*stream, landlock).or_else(|| {
+            (programs_are_listed && is_program_in_memory(*stream)).then_some(
+            "is a file in memory that could be run, which no list names; give it a pipe or a file",
+        )
+        }) {
+            None => Ok(()),
+            Some(why) => Err(Error::Refused(format!("{name} {why}"))),
+        }
     })
 }
 
@@ -76,6 +85,18 @@ fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
         FileType::RegularFile | FileType::Fifo | FileType::CharacterDevice => None,
         _ => Some("is neither a file, a pipe nor a terminal; give it one of those"),
     }
+}
+
+/// Whether it was made by memfd_create(2), and may be executed.
+fn is_program_in_memory(stream: BorrowedFd<'_>) -> bool {
+    /// `TMPFS_MAGIC` and `HUGETLBFS_MAGIC`, linux/magic.h.
+    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
+    let Ok(stat) = rustix::fs::fstat(stream) else { return false };
+    let kind = rustix::fs::fstatfs(stream).map(|fs| fs.f_type as i64);
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_nlink == 0
+        && stat.st_mode & 0o111 != 0
+        && kind.is_ok_and(|kind| IN_MEMORY.contains(&kind))
 }
 
 /// Whether a stream that is only read could be opened again for writing.

@@ -97,6 +97,15 @@ pub fn programs() -> Vec<Entry> {
     entries
 }
 
+/// Whether a real path is among the programs and libraries that every sandbox
+/// reads.
+#[must_use]
+pub fn holds(real: &Path) -> bool {
+    let names = ROOT_NAMES.iter().map(|name| Path::new("/").join(name));
+    PROGRAMS.iter().any(|folder| real.starts_with(folder))
+        || names.into_iter().any(|folder| real.starts_with(folder))
+}
+
 /// The parts of `/etc` that programs need and everyone may read.
 #[must_use]
 pub fn etc() -> Vec<Entry> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::host::HostPattern;
+use crate::kinds::has_many_names;
 use crate::lan::LanHost;
 use crate::number::Rate;
 use crate::path::{SpecPath, stored};
@@ -396,7 +397,11 @@ impl fmt::Display for GrantedPath {
 
 impl fmt::Display for GrantedProgram {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        typed_and_real(to, &self.typed.written(), self.real.as_deref())
+        typed_and_real(to, &self.typed.written(), self.real.as_deref())?;
+        match &self.real {
+            Some(real) if has_many_names(real) => to.write_str(", and every program in that file"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod git;
 pub mod host;
 pub mod invalid;
+pub mod kinds;
 pub mod lan;
 pub mod name;
 pub mod nearest;

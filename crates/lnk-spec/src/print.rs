@@ -79,7 +79,8 @@ fn laid_out(key: &Key, value: Written) -> String {
 
 /// A basic string of TOML, in which everything that isn't plain text is escaped,
 /// so that it may be shown on a terminal.
-pub(crate) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {

@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal as _, Read as _, Write};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use lnk_sandbox::error::reason;
@@ -34,6 +35,14 @@ pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
+/// Whether a program reads stderr's terminal key by key, as one does that draws
+/// on all of it.
+pub fn is_drawn_on() -> bool {
+    use rustix::termios::{LocalModes, tcgetattr};
+    let modes = tcgetattr(io::stderr()).map(|terminal| terminal.local_modes);
+    modes.is_ok_and(|modes| !modes.contains(LocalModes::ICANON))
+}
+
 /// Text of our own on stdout, such as help.
 pub fn page(text: &str) -> Result<()> {
     let lines = text.lines().map(|line| escaped(line.trim_end().as_bytes()) + "\n");
@@ -50,6 +59,26 @@ pub fn generated(text: &[u8]) -> Result<()> {
             Err(CommandError::Because(format!("can't write to stdout: {}", reason(&error))))
         }
         Ok(()) => Ok(()),
+    }
+}
+
+/// Stdout, while a program has stderr in its place.
+pub struct Stdout(OwnedFd);
+
+/// Lets what is started now write to stderr as its stdout.
+pub fn give_stderr_for_stdout() -> Result<Stdout> {
+    let failed = |error| CommandError::Because(format!("stdout: {}", reason(&error)));
+    let own =
+        rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3).map_err(|error| failed(error.into()))?;
+    rustix::stdio::dup2_stdout(io::stderr()).map_err(|error| failed(error.into()))?;
+    Ok(Stdout(own))
+}
+
+impl Stdout {
+    /// Has it again.
+    pub fn restore(self) -> Result<()> {
+        rustix::stdio::dup2_stdout(&self.0)
+            .map_err(|error| CommandError::Because(format!("stdout: {}", reason(&error.into()))))
     }
 }
 

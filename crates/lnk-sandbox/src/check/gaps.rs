@@ -1,12 +1,13 @@
 //! The known gaps.
 
 /// Each gap by its name in docs/security.md, and in one line.
-pub const GAPS: [(&str, &str); 13] = [
+pub const GAPS: [(&str, &str); 14] = [
     ("What you open is open", "change what runs by your own hand in a --write folder"),
     (
         "A moment for files replaced from outside",
         "read or write a closed file that is replaced outside, for a moment",
     ),
+    ("A listed program does what it wants", "run code of its own in a listed program"),
     ("Hard links made before the run", "write a dot file by a hard link made before the run"),
     ("Placeholders can be seen", "be noticed outside by empty folders in place of dot files"),
     (

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use lnk_sys::process::{CStrings, Forked, exec, exit_now, fork_single_threaded};
 use lnk_sys::signal;
-use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat, StatVfsMountFlags};
 use rustix::process::{WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{Fault, Faults};
 use crate::linux::message::{self, FromInner};
+use crate::linux::seccomp::Watch;
 use crate::paths::Identity;
 
 /// Exit status of a program that exists and can't be executed, as a shell has it.
@@ -37,6 +38,10 @@ pub struct Orders {
     pub writable: Vec<Place>,
     /// Private file systems in memory.
     pub private: Vec<Place>,
+    /// What alone may be executed; anything where there is no list.
+    pub programs: Option<Vec<Executable>>,
+    /// Whether each start of a program is told.
+    pub tells_programs: bool,
     /// What must be where before anything runs; for mounts made by path.
     pub expected: Vec<Expected>,
     /// Signals that the caller had ignored on purpose, as nohup(1) does.
@@ -91,6 +96,20 @@ pub enum Expected {
     },
 }
 
+/// What may be executed.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Executable {
+    /// A program, or a folder of them, as it was judged.
+    Judged {
+        /// Where.
+        at: Place,
+        /// What.
+        identity: Identity,
+    },
+    /// A loader's copy, in a file system in memory.
+    Loader(Place),
+}
+
 /// Runs the inner stage: `lnk __inner CONTROL ORDERS STDERR`, the arguments
 /// being numbers of inherited descriptors.
 pub fn main_inner(arguments: impl Iterator<Item = OsString>) -> ! {
@@ -137,10 +156,15 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
         super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| format!("no_new_privs: {error}"))?;
     if !orders.faults.has(Fault::Landlock) {
-        super::landlock::restrict(&orders.writable, &orders.private)
+        super::landlock::restrict(&orders.writable, &orders.private, orders.programs.as_deref())
             .map_err(|error| format!("Landlock: {error}"))?;
     }
-    let filter = super::seccomp::filter_but_for(&orders.faults, super::seccomp::Watch::Nothing);
+    let watch = match orders.programs {
+        Some(_) => Watch::ExecsAndMemfds,
+        None if orders.tells_programs => Watch::Execs,
+        None => Watch::Nothing,
+    };
+    let filter = super::seccomp::filter_but_for(&orders.faults, watch);
     let listener = lnk_sys::seccomp::install_with_listener(&filter)
         .map_err(|error| format!("seccomp: {error}"))?;
     message::send(control.as_fd(), &FromInner::Ready, &[listener.as_fd(), diag.as_fd()])
@@ -176,15 +200,14 @@ fn wait_for_go(control: &OwnedFd) {
     }
 }
 
+/// `TMPFS_MAGIC`, linux/magic.h.
+const TMPFS: i64 = 0x0102_1994;
+
 fn expect(expected: &Expected) -> Result<(), String> {
     let (Expected::Bound { at, .. } | Expected::InMemory { at, .. }) = expected;
     let at = at.as_ref();
-    let other = || format!("{} changed while the sandbox was built", lnk_spec::shown::word(at));
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd =
-        rustix::fs::openat2(rustix::fs::CWD, at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-            .map_err(|_| other())?;
-    let stat = rustix::fs::fstat(&fd).map_err(|_| other())?;
+    let other = || changed(at);
+    let (fd, stat) = open(at)?;
     let as_expected = match expected {
         Expected::Bound { identity, write, .. } => {
             let mount = rustix::fs::fstatvfs(&fd).map_err(|_| other())?.f_flag;
@@ -192,13 +215,44 @@ fn expect(expected: &Expected) -> Result<(), String> {
                 && (*write || mount.contains(StatVfsMountFlags::RDONLY))
         }
         Expected::InMemory { mode, .. } => {
-            /// `TMPFS_MAGIC`, linux/magic.h.
-            const TMPFS: i64 = 0x0102_1994;
             let kind = rustix::fs::fstatfs(&fd).map_err(|_| other())?.f_type;
             kind as i64 == TMPFS && stat.st_mode & 0o7777 == *mode
         }
     };
     if as_expected { Ok(()) } else { Err(other()) }
+}
+
+impl Executable {
+    /// Holds it, the very file that was judged.
+    ///
+    /// # Errors
+    /// A sentence where another is there by now.
+    pub fn hold(&self) -> Result<OwnedFd, String> {
+        let (Executable::Judged { at, .. } | Executable::Loader(at)) = self;
+        let at = at.as_ref();
+        let (fd, stat) = open(at)?;
+        let as_judged = match self {
+            Executable::Judged { identity, .. } => Identity::from(&stat) == *identity,
+            Executable::Loader(_) => {
+                rustix::fs::fstatfs(&fd).map_err(|_| changed(at))?.f_type as i64 == TMPFS
+            }
+        };
+        if as_judged { Ok(fd) } else { Err(changed(at)) }
+    }
+}
+
+/// Opens a path without following any link.
+fn open(at: &Path) -> Result<(OwnedFd, Stat), String> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd =
+        rustix::fs::openat2(rustix::fs::CWD, at, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+            .map_err(|_| changed(at))?;
+    let stat = rustix::fs::fstat(&fd).map_err(|_| changed(at))?;
+    Ok((fd, stat))
+}
+
+fn changed(at: &Path) -> String {
+    format!("{} changed while the sandbox was built", lnk_spec::shown::word(at))
 }
 
 /// In the new process: becomes the program, or reports why not and ends with

@@ -9,28 +9,34 @@ use landlock::{
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
+use crate::linux::inner::Executable;
+
 /// Device nodes and terminals that programs write to.
 const DEVICES: [&str; 9] =
     ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx"];
 
 /// Restricts this process, and all that it starts, to reading and executing
 /// what the mounts show, and to writing `writable` folders, `private` places
-/// and devices. Its signals and abstract sockets stay among its own
-/// processes (Linux 6.12).
+/// and devices. Where `programs` are given, nothing else is executed. Its
+/// signals and abstract sockets stay among its own processes (Linux 6.12).
 ///
 /// Returns `false` on a kernel without Landlock, which has the mounts alone.
 ///
 /// # Errors
-/// Landlock is there and refuses: the run must not start.
+/// Landlock is there and refuses, or isn't and programs were given: the run
+/// must not start.
 pub fn restrict(
     writable: &[impl AsRef<Path>],
     private: &[impl AsRef<Path>],
+    programs: Option<&[Executable]>,
 ) -> Result<bool, String> {
-    let Some(version) = lnk_sys::landlock_abi::version().map_err(|error| error.to_string())? else {
-        return Ok(false);
-    };
-    restrict_to(known_abi(version), writable, private).map_err(|error| format!("{error:#}"))?;
-    Ok(true)
+    match lnk_sys::landlock_abi::version().map_err(|error| error.to_string())? {
+        Some(version) => restrict_to(known_abi(version), writable, private, programs)
+            .map(|()| true)
+            .map_err(|error| format!("{error:#}")),
+        None if programs.is_some() => Err("a list of programs needs it".into()),
+        None => Ok(false),
+    }
 }
 
 /// Rights that came after the scopes of ABI 6 aren't used: what they close is
@@ -50,6 +56,7 @@ fn restrict_to(
     abi: ABI,
     writable: &[impl AsRef<Path>],
     private: &[impl AsRef<Path>],
+    programs: Option<&[Executable]>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let all = AccessFs::from_all(abi);
     let mut ruleset =
@@ -59,11 +66,17 @@ fn restrict_to(
         ruleset = ruleset.scope(scopes)?;
     }
     let mut ruleset = ruleset.create()?;
-    let read = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
-    ruleset = allow(ruleset, Path::new("/"), read)?;
+    // One layer for all of it: a second one, of executing alone, would close
+    // renames between folders, which it can't be told to leave alone.
+    let execute = if programs.is_some() { BitFlags::empty() } else { AccessFs::Execute.into() };
+    ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadFile | AccessFs::ReadDir | execute)?;
+    for program in programs.unwrap_or_default() {
+        ruleset = allow_fd(ruleset, program.hold()?.as_fd(), AccessFs::Execute.into())?;
+    }
     // Special files can't be made without capabilities anyway, and what an
     // ioctl on a device in a write folder does isn't the folder's to grant.
     let write = all & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
+    let write = (write & !AccessFs::Execute) | execute;
     for path in writable.iter().map(AsRef::as_ref).chain(private.iter().map(AsRef::as_ref)) {
         ruleset = allow(ruleset, path, write)?;
     }

@@ -20,14 +20,16 @@ use crate::error::{Error, Result, failed};
 use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, SIGNALS, number};
 use crate::linux::broker::{Broker, Inside};
 use crate::linux::bwrap::Arguments;
+use crate::linux::execs::{Execs, Executed, Mode as Told};
 use crate::linux::failure::{LaunchError, name_ready};
-use crate::linux::inner::{Expected, Orders, Place};
+use crate::linux::inner::{Executable, Expected, Orders, Place};
 use crate::linux::joiner::Joiner;
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::linux::{finish, guard};
 use crate::mountinfo::Mounts;
 use crate::paths::Identity;
 use crate::plan::Plan;
+use crate::programs::{ProgramList, Programs};
 
 /// How long a program may take to end after TERM or HUP, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -38,7 +40,7 @@ const START: Duration = Duration::from_secs(60);
 const MAX_COMPLAINT: usize = 4096;
 
 /// How a sandbox ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ended {
     /// The program's own status, or 128 and the signal that ended it.
     pub status: u8,
@@ -46,6 +48,8 @@ pub struct Ended {
     pub not_executed: Option<(i32, PathBuf)>,
     /// Unix sockets that it was refused.
     pub refused_sockets: Vec<Vec<u8>>,
+    /// Programs to tell of that there were too many others for.
+    pub unheard_programs: u64,
 }
 
 /// A sandbox to launch.
@@ -54,6 +58,8 @@ pub struct Launch<'a> {
     pub plan: &'a Plan,
     /// Makes an empty folder for a protected name that vanished.
     pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
+    /// Hears of programs, as the plan has them told.
+    pub on_program: &'a dyn Fn(Executed),
     /// The machine's mounts when the grants were judged.
     pub host_mounts: &'a Mounts,
 }
@@ -125,6 +131,7 @@ impl Launch<'_> {
             inner: None,
             program: None,
             broker: None,
+            execs: None,
             broker_done: false,
             finishing: false,
             finished: false,
@@ -188,12 +195,34 @@ impl Launch<'_> {
             cwd: Place::from(&plan.cwd),
             writable: plan.writable.iter().map(Place::from).collect(),
             private: plan.private.iter().map(Place::from).collect(),
+            programs: plan.programs.list().map(executables),
+            tells_programs: plan.programs != Programs::Any,
             expected,
             ignored,
             faults: plan.faults.clone(),
         };
         postcard::to_stdvec(&orders).expect("plain data is always serialised")
     }
+}
+
+fn executables(list: &ProgramList) -> Vec<Executable> {
+    let judged = list
+        .files
+        .iter()
+        .chain(&list.folders)
+        .map(|(real, identity)| Executable::Judged { at: Place::from(real), identity: *identity });
+    judged.chain(list.loaders.iter().map(|real| Executable::Loader(Place::from(real)))).collect()
+}
+
+/// What hears of the programs that a plan has told.
+fn execs(plan: &Plan, root: &OwnedFd) -> io::Result<Option<Execs>> {
+    let told = match &plan.programs {
+        Programs::Any => return Ok(None),
+        Programs::Learnt => Told::Learn,
+        Programs::Listed(list) => Told::List(list.clone()),
+    };
+    let writable = plan.writable.iter().chain(&plan.private).cloned().collect();
+    Execs::new(root.try_clone()?, told, writable).map(Some)
 }
 
 fn too_many_mounts(error: io::Error) -> LaunchError {
@@ -247,6 +276,8 @@ struct Run<'a> {
     inner: Option<(Pid, OwnedFd, Vec<OwnedFd>)>,
     program: Option<(Pid, OwnedFd)>,
     broker: Option<Broker>,
+    /// Tells which programs are started, or refused.
+    execs: Option<Execs>,
     /// Nothing is left inside that the broker could hear of.
     broker_done: bool,
     /// Whether what bubblewrap mounted is being, or was, finished and verified.
@@ -269,6 +300,7 @@ enum Source {
     HelperEnd,
     Control,
     Broker,
+    Programs,
     BwrapEnd,
 }
 
@@ -283,10 +315,11 @@ impl Run<'_> {
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
+                    Source::Programs => self.tell_of_programs(),
                     Source::BwrapEnd => self.bwrap_ended()?,
                 }
                 if let Some(status) = self.end_by {
-                    return Ok(Ended { status, not_executed: None, refused_sockets: Vec::new() });
+                    return Ok(Ended { status, ..Ended::default() });
                 }
             }
             self.start_if_ready()?;
@@ -302,10 +335,12 @@ impl Run<'_> {
         if !self.started {
             return Err(self.why_bwrap_failed());
         }
+        self.tell_of_programs();
         Ok(Ended {
             status: self.bwrap.status.unwrap_or(125),
             not_executed: self.not_executed.take(),
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
+            unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
         })
     }
 
@@ -327,6 +362,10 @@ impl Run<'_> {
         if let Some(broker) = broker {
             sources.push(Source::Broker);
             fds.push(PollFd::from_borrowed_fd(broker, PollFlags::IN));
+        }
+        if let Some(execs) = &self.execs {
+            sources.push(Source::Programs);
+            fds.push(PollFd::from_borrowed_fd(execs.fd(), PollFlags::IN));
         }
         let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = until_kill.map(|timeout| Timespec {
@@ -353,7 +392,7 @@ impl Run<'_> {
         ready.sort_by_key(|source| match source {
             Source::Signals => 0,
             Source::Helper => 1,
-            Source::Control | Source::Broker => 2,
+            Source::Control | Source::Broker | Source::Programs => 2,
             Source::HelperEnd => 3,
             Source::BwrapEnd => 4,
         });
@@ -508,6 +547,11 @@ impl Run<'_> {
         }
     }
 
+    fn tell_of_programs(&self) {
+        let told = self.execs.iter().flat_map(|execs| std::iter::from_fn(|| execs.next()));
+        told.for_each(self.launch.on_program);
+    }
+
     /// The sandbox ended before bubblewrap did: all that it said waits.
     fn bwrap_ended(&mut self) -> Result<(), LaunchError> {
         self.hear_inner()?;
@@ -560,10 +604,11 @@ impl Run<'_> {
         let private = private.map_err(failed("the sandbox's private folders"))?;
         let netns_cookie =
             lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
+        self.execs = execs(self.launch.plan, &root).map_err(failed("an event descriptor"))?;
         self.broker = Some(Broker::new(
             listener,
             Inside { root, private, diag: Some(diag), netns_cookie },
-            None,
+            self.execs.as_ref().map(Execs::answers),
         ));
         self.started = true;
         self.kill_at = None;

@@ -4,6 +4,29 @@ use std::path::{Path, PathBuf};
 
 use crate::paths::Identity;
 
+/// Which programs a run starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Programs {
+    /// Any.
+    #[default]
+    Any,
+    /// Any, and each is told.
+    Learnt,
+    /// Those of a list.
+    Listed(ProgramList),
+}
+
+impl Programs {
+    /// The list, where there is one.
+    #[must_use]
+    pub fn list(&self) -> Option<&ProgramList> {
+        match self {
+            Programs::Listed(list) => Some(list),
+            Programs::Any | Programs::Learnt => None,
+        }
+    }
+}
+
 /// What may be executed. Landlock holds on to the files themselves; this is what
 /// its rules are made from, and how a refusal is told from a permission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,5 +52,19 @@ impl ProgramList {
     #[must_use]
     pub fn is_loader(&self, real: &Path) -> bool {
         self.loaders.iter().any(|loader| loader == real)
+    }
+
+    /// Adds a program.
+    pub fn add(&mut self, real: PathBuf, identity: Identity) {
+        if !self.files.iter().any(|(_, its)| *its == identity) {
+            self.files.push((real, identity));
+        }
+    }
+
+    /// Adds a loader.
+    pub fn add_loader(&mut self, real: PathBuf) {
+        if !self.is_loader(&real) {
+            self.loaders.push(real);
+        }
     }
 }

@@ -170,10 +170,8 @@ impl Judge {
 
     fn find_path(&self, asked: Vec<u8>, no_follow: bool, lasts: bool) -> Result<Found, Errno> {
         let file = path::open_with(self.root.as_fd(), &asked, no_follow)?;
-        let (real, stat) = (real(&file)?, rustix::fs::fstat(&file)?);
-        // A name may end so by itself, and then leads to the file.
-        let removed = real.ends_with(b" (deleted)") && !self.leads_to(&real, &file);
-        let is_named = stat.st_nlink > 0 && !removed;
+        let stat = rustix::fs::fstat(&file)?;
+        let (real, is_named) = self.named(real(&file)?, &file, stat.st_nlink > 0);
         let real = PathBuf::from(OsString::from_vec(real));
         let lasts = lasts && is_named && !self.is_writable(&real);
         let (identity, is_file) = (Identity::from(&stat), is_file(&stat));
@@ -181,11 +179,25 @@ impl Judge {
     }
 
     fn find_held(&self, file: OwnedFd) -> Result<Found, Errno> {
-        let (asked, stat) = (real(&file)?, rustix::fs::fstat(&file)?);
-        let is_named = stat.st_nlink > 0 && self.leads_to(&asked, &file);
+        let stat = rustix::fs::fstat(&file)?;
+        let (asked, is_named) = self.named(real(&file)?, &file, false);
+        let is_named = is_named || (stat.st_nlink > 0 && self.leads_to(&asked, &file));
         let real = PathBuf::from(OsStr::from_bytes(&asked));
         let (identity, is_file) = (Identity::from(&stat), is_file(&stat));
         Ok(Found { file, asked, real, identity, is_file, is_named, lasts: false })
+    }
+
+    /// The path that leads to a file, and whether one does. A removed file that is
+    /// mounted over a path, as bubblewrap does it, is reached by that.
+    fn named(&self, shown: Vec<u8>, file: &OwnedFd, is_linked: bool) -> (Vec<u8>, bool) {
+        let Some(mounted) = shown.strip_suffix(b" (deleted)") else { return (shown, is_linked) };
+        // A name may end so by itself, too.
+        for path in [mounted, &shown] {
+            if self.leads_to(path, file) {
+                return (path.to_vec(), true);
+            }
+        }
+        (shown, false)
     }
 
     fn leads_to(&self, path: &[u8], file: &OwnedFd) -> bool {

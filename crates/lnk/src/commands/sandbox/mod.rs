@@ -2,6 +2,7 @@
 
 mod check;
 mod flags;
+mod learn;
 mod permissions;
 mod ready;
 mod run;
@@ -34,6 +35,7 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Learn(Box<learn::Args>),
     Spec(Box<spec::Args>),
     Permissions(permissions::Args),
     Ready(ready::Args),
@@ -43,6 +45,7 @@ enum Command {
 pub fn sandbox(args: Args) -> Result<u8> {
     match args.command {
         Command::Run(args) => run::run(*args),
+        Command::Learn(args) => learn::learn(*args),
         Command::Spec(args) => spec::spec(*args),
         Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),

@@ -1,5 +1,6 @@
 //! `lnk sandbox run`.
 
+use std::cell::RefCell;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ use crate::ui::{self, Terminal};
 
 /// What `run` refuses and a spec may say already.
 pub const NOT_BUILT: &str = "\
-Not built yet, so a run with one of them is refused: --command, --internet-host,
---tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.";
+Not built yet, so a run with one of them is refused: --internet-host, --tcp,
+--upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +36,8 @@ Examples:
   Look at a repository, then commit to it:
     lnk sandbox run --write . -- git status
     lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
+  Only programs that you name:
+    lnk sandbox run --write . --command sh --command git -- sh -c 'git status'
   A sandbox written down:
     lnk sandbox run --spec app.toml -- node app.js";
 
@@ -98,31 +101,55 @@ pub struct Asked {
 pub fn run(args: Args) -> Result<u8> {
     let caller = caller()?;
     let request = args.asked.wanted()?.request(args.program, &caller)?;
-    let outcome = match start(&request, &caller) {
-        Err(Error::NotReady(reason)) => {
-            ready::mend(&reason)?;
-            start(&request, &caller)?
-        }
-        other => other?,
-    };
+    let outcome = start(&request, &caller)?;
     report(&outcome);
     Ok(outcome.status)
 }
 
-fn start(request: &Request, caller: &Caller) -> Result<Outcome, Error> {
-    lnk_sandbox::run(request, caller, &mut notice)
-}
-
-fn notice(Notice(line): Notice) {
-    if ui::is_watched() {
-        ui::failure(&line);
+/// Runs it, and mends first what the machine lacks for it.
+pub fn start(request: &Request, caller: &Caller) -> Result<Outcome> {
+    match once(request, caller) {
+        Err(Error::NotReady(reason)) => {
+            ready::mend(&reason)?;
+            Ok(once(request, caller)?)
+        }
+        other => Ok(other?),
     }
 }
 
-fn report(outcome: &Outcome) {
+fn once(request: &Request, caller: &Caller) -> Result<Outcome, Error> {
+    let held = RefCell::new(Vec::new());
+    let outcome = lnk_sandbox::run(request, caller, &|notice| match notice {
+        Notice::Hint(line) => hint(&line),
+        // A line in the middle of a screen that a program draws helps nobody.
+        Notice::Refused(line) if ui::is_drawn_on() => held.borrow_mut().push(line),
+        Notice::Refused(line) => ui::failure(&line),
+    });
+    held.take().iter().for_each(|line| ui::failure(line));
+    outcome
+}
+
+/// A line for whoever watches.
+fn hint(line: &str) {
+    if ui::is_watched() {
+        ui::failure(line);
+    }
+}
+
+pub fn report(outcome: &Outcome) {
     outcome.message.iter().for_each(|line| ui::failure(line));
-    outcome.warnings.iter().for_each(|warning| ui::failure(&warning.0));
-    outcome.refused.iter().cloned().for_each(notice);
+    outcome.warnings.iter().for_each(|line| ui::failure(line));
+    outcome.refused.iter().for_each(|line| hint(line));
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To run what is listed.
+    Run,
+    /// To run anything, to list it. A spec that lists nothing is no use but to
+    /// this.
+    Learn,
 }
 
 /// What was asked for, read.
@@ -150,13 +177,25 @@ impl Asked {
 impl Wanted {
     /// What is to run, agreed to where a spec asks for it.
     pub fn request(&self, program: Vec<OsString>, caller: &Caller) -> Result<Request> {
+        self.asked(Purpose::Run, program, caller)
+    }
+
+    /// The same with every program open, to learn which there are.
+    pub fn request_to_learn(&self, program: Vec<OsString>, caller: &Caller) -> Result<Request> {
+        let request = self.asked(Purpose::Learn, program, caller)?;
+        Ok(Request { learn: true, ..request })
+    }
+
+    fn asked(&self, to: Purpose, program: Vec<OsString>, caller: &Caller) -> Result<Request> {
         let renderer = renderer(env::var_os("LNK_SANDBOX_MOUNTS").as_deref())?;
         let flags = &self.flags;
         let request = match &self.spec {
             None => spec_file::request_of_flags(flags, program, renderer)?,
             Some(spec) => {
                 let file = SpecFile::read(spec, caller)?;
-                file.refuse_useless(flags)?;
+                if to == Purpose::Run {
+                    file.refuse_useless(flags)?;
+                }
                 let grants = file.grants(flags, caller)?;
                 agree(&file, &grants, self.yes)?;
                 file.request(flags, &grants, program, renderer)?

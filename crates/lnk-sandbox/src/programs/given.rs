@@ -1,0 +1,85 @@
+//! The program that a run is given: it has to be on the list itself.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use lnk_spec::shown;
+
+use super::find::{Finder, identity_of, is_program, start_of};
+use super::refusal::Adding;
+use super::start::Start;
+use crate::paths::real_or_written;
+use crate::plan::Plan;
+
+/// How many scripts may start one another, as execve(2) has it.
+const MOST_SCRIPTS: usize = 5;
+
+/// The sentence for a program that the list doesn't let run, or that starts with
+/// one; `None` where it runs, and where there is no such program.
+#[must_use]
+pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<String> {
+    let name = plan.program.first()?;
+    let mut first = None;
+    for path in candidates(name, plan) {
+        match unlisted(&path, plan) {
+            None => return None,
+            Some(missing) => first.get_or_insert((path, missing)),
+        };
+    }
+    let (path, missing) = first?;
+    let shown = shown::word(name);
+    let real = real_or_written(&missing);
+    if let Some(why) = adding.never(finder, plan, &real) {
+        return Some(if missing == path {
+            format!("{shown} may not run and can't be listed: {why}")
+        } else {
+            format!(
+                "{shown} may not run: it starts with {}, which can't be listed: {why}",
+                shown::word(&missing)
+            )
+        });
+    }
+    let add = adding.add(&finder.entry(&missing, &real));
+    Some(if missing == path {
+        format!("{shown} isn't one of the programs that may run: {add}")
+    } else {
+        format!("{shown} starts with {}, which may not run: {add}", shown::word(&missing))
+    })
+}
+
+/// The files that are executed for a name, in the order they are tried.
+fn candidates(name: &OsStr, plan: &Plan) -> Vec<PathBuf> {
+    let paths = if name.as_bytes().contains(&b'/') {
+        vec![plan.cwd.join(name)]
+    } else {
+        let path = plan.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path);
+        let folders = std::env::split_paths(path.map_or(OsStr::new(""), |path| path));
+        folders.map(|folder| plan.cwd.join(folder).join(name)).collect()
+    };
+    let runs = |path: &PathBuf| {
+        let real = real_or_written(path);
+        plan.shows(&real) && is_program(&real)
+    };
+    paths.into_iter().filter(runs).collect()
+}
+
+/// What of a program, and of what its `#!` starts, isn't listed.
+fn unlisted(path: &Path, plan: &Plan) -> Option<PathBuf> {
+    let list = plan.programs.list()?;
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_SCRIPTS {
+        let real = real_or_written(&path);
+        if !identity_of(&real).is_some_and(|identity| list.allows(&real, identity)) {
+            return Some(path);
+        }
+        match start_of(&real) {
+            Start::Script { interpreter } => path = plan.cwd.join(interpreter),
+            Start::Elf { .. } | Start::Other => return None,
+        }
+        if !path.exists() {
+            return None;
+        }
+    }
+    None
+}

@@ -1,0 +1,143 @@
+//! What a person reads of programs that weren't let run.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use lnk_spec::program::Program;
+use lnk_spec::shown;
+
+use super::find::Finder;
+use crate::linux::execs::{Executed, How};
+use crate::plan::Plan;
+
+/// Lines of one run; what follows is only counted.
+const MOST_LINES: usize = 20;
+
+/// How a program is added to the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adding {
+    /// In the spec.
+    ToSpec,
+    /// By another flag.
+    ByFlag,
+}
+
+impl Adding {
+    /// What to do, for one entry.
+    #[must_use]
+    pub fn add(self, entry: &Program) -> String {
+        match self {
+            Adding::ToSpec => format!("add {} to [commands] allow", quoted(entry)),
+            Adding::ByFlag => format!("add --command {}", shown::word(entry.written())),
+        }
+    }
+
+    /// Why a real path inside can't be listed; `None` where it can.
+    #[must_use]
+    pub fn never(self, finder: &Finder<'_>, plan: &Plan, real: &Path) -> Option<String> {
+        match plan.private_place(real) {
+            Some(place) => {
+                Some(format!("it is in {}, which the sandbox may write", shown::word(place)))
+            }
+            None => finder.never_listed(real),
+        }
+    }
+}
+
+/// An entry as a spec has it.
+#[must_use]
+pub fn quoted(entry: &Program) -> String {
+    lnk_spec::print::quoted(&entry.written().to_string_lossy())
+}
+
+/// The refusals of one run, in their order.
+pub struct Refusals<'a> {
+    finder: Finder<'a>,
+    plan: &'a Plan,
+    adding: Adding,
+    count: u64,
+    entries: Vec<Program>,
+}
+
+impl<'a> Refusals<'a> {
+    /// None yet.
+    #[must_use]
+    pub fn new(finder: Finder<'a>, plan: &'a Plan, adding: Adding) -> Self {
+        Refusals { finder, plan, adding, count: 0, entries: Vec::new() }
+    }
+
+    /// The line for a program; none once there were many.
+    pub fn line(&mut self, executed: &Executed) -> Option<String> {
+        self.count += 1;
+        if self.count > MOST_LINES as u64 {
+            return None;
+        }
+        let asked = shown::word(OsStr::from_bytes(&executed.asked));
+        Some(match &executed.how {
+            How::Refused | How::Run => {
+                format!("refused {asked}: {}", self.what_to_do(executed))
+            }
+            How::InterpreterOf(script) => format!(
+                "refused {asked}, which {} starts with: {}",
+                shown::word(script),
+                self.what_to_do(executed)
+            ),
+            How::LoaderOf(program) => format!(
+                "refused {}: its loader {asked} isn't one that can be closed to other programs",
+                shown::word(program)
+            ),
+            How::Loader => {
+                format!("refused {asked}: a loader would run any program; start the program itself")
+            }
+            How::Nameless => format!(
+                "refused {}, a program in memory or a removed one: only files can be listed",
+                shown::word(&executed.real)
+            ),
+        })
+    }
+
+    fn what_to_do(&mut self, executed: &Executed) -> String {
+        if let Some(why) = self.adding.never(&self.finder, self.plan, &executed.real) {
+            return format!("it can't be listed: {why}");
+        }
+        let asked = Path::new(OsStr::from_bytes(&executed.asked));
+        let entry = self.finder.entry(asked, &executed.real);
+        let hint = match self.adding {
+            Adding::ToSpec => "add it to [commands] allow".into(),
+            Adding::ByFlag => {
+                format!("add it to [commands] allow (--command {})", shown::word(entry.written()))
+            }
+        };
+        if !self.entries.contains(&entry) {
+            self.entries.push(entry);
+        }
+        hint
+    }
+
+    /// The line for those without one, of which `unheard` more were.
+    #[must_use]
+    pub fn rest(&self, unheard: u64) -> Option<String> {
+        let rest = self.count.saturating_sub(MOST_LINES as u64).saturating_add(unheard);
+        (rest > 0).then(|| format!("refused {rest} more programs"))
+    }
+
+    /// All that could be added, in one line.
+    #[must_use]
+    pub fn footer(&self) -> Option<String> {
+        let entries = self.entries.iter();
+        let all: Vec<String> = match self.adding {
+            Adding::ToSpec => entries.map(quoted).collect(),
+            Adding::ByFlag => {
+                entries.map(|entry| format!("--command {}", shown::word(entry.written()))).collect()
+            }
+        };
+        match (all.is_empty(), self.adding) {
+            (true, _) => None,
+            (false, Adding::ToSpec) => {
+                Some(format!("to let these run, add to [commands] allow: {}", all.join(", ")))
+            }
+            (false, Adding::ByFlag) => Some(format!("to let these run, add {}", all.join(" "))),
+        }
+    }
+}
