@@ -16,6 +16,8 @@ pub struct Mount {
     pub point: PathBuf,
     /// The kind of file system.
     pub kind: String,
+    /// Whether nothing can be written through it.
+    pub read_only: bool,
     /// Whether mounts made elsewhere appear below it, or the other way round.
     pub propagates: bool,
 }
@@ -87,6 +89,21 @@ impl Mounts {
         names
     }
 
+    /// What is mounted below `real`, each with the other names that it has outside
+    /// of it. A mount that another one covers is left out.
+    pub fn other_names_below(&self, real: &Path) -> impl Iterator<Item = (&Mount, PathBuf)> {
+        let is_seen = move |mount: &&Mount| {
+            mount.point.starts_with(real)
+                && mount.point != real
+                && self.mount_of(&mount.point).is_some_and(|top| std::ptr::eq(top, *mount))
+        };
+        let below = self.list.iter().filter(move |mount| self.doubled && is_seen(mount));
+        below.flat_map(move |mount| {
+            let names = self.names_of(&mount.point).into_iter();
+            names.filter(move |name| !name.starts_with(real)).map(move |name| (mount, name))
+        })
+    }
+
     /// The mounts, in the order they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Mount> {
         self.list.iter()
@@ -151,12 +168,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let root = unescaped(fields.next()?);
     let point = unescaped(fields.next()?);
-    let mut fields = fields.skip(1);
+    let read_only = fields.next()?.split(|byte| *byte == b',').any(|option| option == b"ro");
     let is_peer = |tag: &[u8]| tag.starts_with(b"shared:") || tag.starts_with(b"master:");
     let tags: Vec<&[u8]> = fields.by_ref().take_while(|field| *field != b"-").collect();
     let kind = String::from_utf8(fields.next()?.to_vec()).ok()?;
     let propagates = tags.into_iter().any(is_peer);
-    Some(Mount { device, root, point, kind, propagates })
+    Some(Mount { device, root, point, kind, read_only, propagates })
 }
 
 /// Undoes the kernel's `\ooo` for space, tab, newline and backslash.
@@ -211,6 +228,25 @@ mod tests {
         let names = mounts.names_of_all_of(Path::new("/home/u/.config"));
         assert_eq!(names, [Path::new("/home/u/.config"), Path::new("/srv/x")]);
         assert_eq!(mounts.names_of(Path::new("/home")), [Path::new("/home")]);
+    }
+
+    #[test]
+    fn what_is_mounted_below_has_its_names_elsewhere() {
+        const MORE: &[u8] = b"\
+34 21 8:1 /usr/lib /srv/jail/lib ro,nosuid - ext4 /dev/sda1 rw
+35 21 8:1 /home/u/.ssh /srv/covered rw - ext4 /dev/sda1 rw
+36 35 0:40 / /srv/covered rw - tmpfs none rw
+";
+        let mounts = Mounts::parse(&[TABLE, MORE].concat());
+        let below = |real: &str| -> Vec<(PathBuf, PathBuf, bool)> {
+            let below = mounts.other_names_below(Path::new(real));
+            below.map(|(mount, name)| (mount.point.clone(), name, mount.read_only)).collect()
+        };
+        let lib = ("/srv/jail/lib".into(), "/usr/lib".into(), true);
+        let settings = ("/srv/x".into(), "/home/u/.config/lnk".into(), false);
+        assert_eq!(below("/srv/jail"), std::slice::from_ref(&lib));
+        assert_eq!(below("/srv"), [settings, lib]);
+        assert_eq!(below("/srv/x"), []);
     }
 
     #[test]

@@ -123,19 +123,27 @@ impl fmt::Display for Asked {
 pub struct Never {
     settings: Vec<PathBuf>,
     agents: Vec<PathBuf>,
-    homes: Vec<PathBuf>,
     /// Links on the way from a home to settings and agents' folders.
     ways: Vec<PathBuf>,
     startup: Vec<PathBuf>,
     programs: Vec<PathBuf>,
     lnk: Vec<PathBuf>,
+    dot_files: DotFiles,
+    /// The same without the names that only a mount gives.
+    named_dot_files: DotFiles,
+}
+
+/// What holds the dot files of homes.
+#[derive(Debug, Default)]
+struct DotFiles {
+    homes: Vec<PathBuf>,
     /// Where dot names of the homes that are links lead.
-    dot_links: Vec<PathBuf>,
+    links: Vec<PathBuf>,
 }
 
 impl Never {
     /// Gathers them for a caller. `home` is the caller's `$HOME`. Without
-    /// `writes` only what matters to reading is looked up.
+    /// `writes` only what matters to reading by flags is looked up.
     #[must_use]
     pub fn of(
         caller: &Caller,
@@ -159,7 +167,8 @@ impl Never {
             ..Never::default()
         };
         if writes {
-            never.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
+            never.dot_files.homes = distinct(homes.iter().flat_map(|home| mounts.names_of(home)));
+            never.named_dot_files.homes.clone_from(&homes);
             let names_below =
                 homes.iter().flat_map(|home| [SETTINGS, AGENTS].map(|name| (home, name)));
             let ways =
@@ -167,7 +176,8 @@ impl Never {
             let ways = ways.flat_map(|walked| walked.links.into_iter().map(|link| link.at));
             never.ways = with_every_name(distinct(ways));
             let names = || STARTUP.iter().map(Path::new);
-            let written = never.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
+            let written =
+                never.dot_files.homes.iter().flat_map(|home| names().map(|name| home.join(name)));
             // Only links lead elsewhere than is written.
             let real = homes.iter().flat_map(|home| {
                 let real = names().map(move |name| (name, real_below_or_written(home, name)));
@@ -184,17 +194,18 @@ impl Never {
         never
     }
 
-    /// Adds what matters to a spec's write grants alone.
+    /// Adds what matters to a spec's grants alone.
     #[must_use]
     pub fn for_specs(mut self, mounts: &Mounts) -> Self {
-        let entries = self.homes.iter().flat_map(std::fs::read_dir).flatten().flatten();
+        let entries = self.dot_files.homes.iter().flat_map(std::fs::read_dir).flatten().flatten();
         let dotted = entries.filter(|entry| {
             let name = entry.file_name();
             name.as_encoded_bytes().starts_with(b".") && !CACHES.iter().any(|cache| name == *cache)
         });
         let links = dotted.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
-        let real = links.map(|entry| real_or_written(&entry.path()));
-        self.dot_links = distinct(real.flat_map(|real| mounts.names_of(&real)));
+        let links = distinct(links.map(|entry| real_or_written(&entry.path())));
+        self.dot_files.links = distinct(links.iter().flat_map(|real| mounts.names_of(real)));
+        self.named_dot_files.links = links;
         self
     }
 
@@ -209,28 +220,36 @@ impl Never {
     /// # Errors
     /// [`Error::Refused`] with the reason.
     pub fn judge(&self, asked: Asked, held: &Held, mounts: &Mounts) -> Result<()> {
+        let Some(reason) = self.reason_against(asked, held, mounts) else { return Ok(()) };
+        let typed = shown::word(&held.typed);
+        let real = if held.typed == held.real {
+            String::new()
+        } else {
+            format!(" ({})", shown::word(&held.real))
+        };
+        Err(Error::Refused(format!("{asked} {typed}{real}: {reason}")))
+    }
+
+    fn reason_against(&self, asked: Asked, held: &Held, mounts: &Mounts) -> Option<String> {
         // By a bind mount, it may be part of what is protected by another name.
         let names = mounts.names_of(&held.real);
-        let reason = names.iter().find_map(|name| self.reason_never_to_show(name));
-        let reason = reason.or_else(|| self.reason_never(held, mounts));
-        let write = if asked.key == "write" { names.as_slice() } else { &[] };
-        let reason =
-            reason.or_else(|| write.iter().find_map(|name| self.reason_not_to_write(name)));
-        let write = if asked.by_spec { write } else { &[] };
-        let reason =
-            reason.or_else(|| write.iter().find_map(|name| self.reason_not_by_spec(name, held)));
-        match reason {
-            None => Ok(()),
-            Some(reason) => {
-                let typed = shown::word(&held.typed);
-                let real = if held.typed == held.real {
-                    String::new()
-                } else {
-                    format!(" ({})", shown::word(&held.real))
-                };
-                Err(Error::Refused(format!("{asked} {typed}{real}: {reason}")))
-            }
-        }
+        let none: &[PathBuf] = &[];
+        let written = if asked.key == "write" { &names } else { none };
+        let by_spec = |names| if asked.by_spec { names } else { none };
+        self.reason_never_to_show(&held.real)
+            .or_else(|| self.reason_never(held, mounts))
+            .or_else(|| names.iter().find_map(|name| self.reason_never_to_show(name)))
+            .or_else(|| written.iter().find_map(|name| self.reason_not_to_write(name)))
+            .or_else(|| {
+                by_spec(written).iter().find_map(|name| self.reason_not_by_spec(name, held))
+            })
+            .or_else(|| {
+                by_spec(&names).iter().find_map(|name| {
+                    let reason = self.reason_not_by_a_mount(name, &held.real, asked, held)?;
+                    Some(format!("{} is mounted there: {reason}", shown::word(name)))
+                })
+            })
+            .or_else(|| self.reason_of_a_mount_below(asked, held, mounts))
     }
 
     fn reason_never_to_show(&self, real: &Path) -> Option<String> {
@@ -243,15 +262,12 @@ impl Never {
         if self.agents.iter().any(|agents| real.starts_with(agents)) {
             return Some("agents' folders are never opened".into());
         }
-        None
+        let folder = KERNEL_FOLDERS.iter().find(|folder| real.starts_with(folder))?;
+        Some(format!("nothing of {folder} can be opened; a sandbox has its own"))
     }
 
     fn reason_never(&self, held: &Held, mounts: &Mounts) -> Option<String> {
-        let real = held.real.as_path();
-        if let Some(folder) = KERNEL_FOLDERS.iter().find(|folder| real.starts_with(folder)) {
-            return Some(format!("nothing of {folder} can be opened; a sandbox has its own"));
-        }
-        if mounts.is_kernel_window(real) {
+        if mounts.is_kernel_window(&held.real) {
             return Some("it is a window on the kernel, which is never opened".into());
         }
         match held.file_type() {
@@ -272,7 +288,7 @@ impl Never {
 
     fn reason_not_to_write(&self, real: &Path) -> Option<String> {
         let overlaps = |path: &Path| real.starts_with(path) || path.starts_with(real);
-        if self.homes.iter().any(|home| home.starts_with(real)) {
+        if self.dot_files.homes.iter().any(|home| home.starts_with(real)) {
             return Some(
                 "it is a home folder, or holds one; name the project's folder in it".into(),
             );
@@ -305,11 +321,51 @@ impl Never {
 
     fn reason_not_by_spec(&self, real: &Path, held: &Held) -> Option<String> {
         let overlaps = |path: &PathBuf| real.starts_with(path) || path.starts_with(real);
-        let dotted = self.is_dot_folder_of_a_home(real) || self.dot_links.iter().any(overlaps);
+        let dotted = self.dot_files.has(real) || self.dot_files.links.iter().any(overlaps);
         dotted.then(|| {
             format!(
                 "dot files of your home may run or unlock things outside the sandbox, so no spec \
-                 opens them to write; the flag --write {} does",
+                 opens them to write: take it out, and give the flag --write {}",
+                shown::word(&held.real)
+            )
+        })
+    }
+
+    /// What is mounted in a folder is opened together with it.
+    fn reason_of_a_mount_below(
+        &self,
+        asked: Asked,
+        held: &Held,
+        mounts: &Mounts,
+    ) -> Option<String> {
+        mounts.other_names_below(&held.real).find_map(|(mount, name)| {
+            let writes = asked.key == "write" && !mount.read_only;
+            let reason = if writes { self.reason_not_to_write(&name) } else { None };
+            // Windows on the kernel are hidden.
+            let judged = asked.by_spec && !mounts.is_kernel_window(&mount.point);
+            let shown = || self.reason_never_to_show(&name);
+            let spec = || self.reason_not_by_a_mount(&name, &mount.point, asked, held);
+            let reason = reason.or_else(|| if judged { shown().or_else(spec) } else { None })?;
+            let [point, name] = [&mount.point, &name].map(shown::word);
+            Some(format!("{name} is mounted in it, as {point}: {reason}"))
+        })
+    }
+
+    /// Dot files that a spec opens are to be seen as such when it asks: not as
+    /// what is mounted `at` a plain name.
+    fn reason_not_by_a_mount(
+        &self,
+        name: &Path,
+        at: &Path,
+        asked: Asked,
+        held: &Held,
+    ) -> Option<String> {
+        let dotted = self.dot_files.are_opened_by(name) && !self.named_dot_files.are_opened_by(at);
+        dotted.then(|| {
+            format!(
+                "dot files of a home may run or unlock things outside the sandbox, so no spec opens \
+                 them through a mount: take it out, and give the flag --{} {}",
+                asked.key,
                 shown::word(&held.real)
             )
         })
@@ -324,17 +380,10 @@ impl Never {
         if held.is_link() && !asked.by_spec {
             return Some(format!("--write {typed} is a link to {}", shown::word(&held.real)));
         }
-        let may_run = self.is_dot_folder_of_a_home(&held.real) || is_protected_name(&held.real);
+        let may_run = self.dot_files.has(&held.real) || is_protected_name(&held.real);
         may_run.then(|| {
             format!("{asked} {typed}: programs outside the sandbox may run what is written there")
         })
-    }
-
-    fn is_dot_folder_of_a_home(&self, real: &Path) -> bool {
-        let below = self.homes.iter().find_map(|home| real.strip_prefix(home).ok());
-        let Some(below) = below else { return false };
-        let dotted = below.as_os_str().as_encoded_bytes().starts_with(b".");
-        dotted && !CACHES.iter().any(|cache| below.starts_with(cache))
     }
 
     /// Whether a file of the settings is this one, by another name.
@@ -361,6 +410,34 @@ impl Never {
     }
 }
 
+/// The mount points below a granted folder that show what is never opened: windows
+/// on the kernel, and parts of its and the run-time folders.
+#[must_use]
+pub fn never_shown_below(real: &Path, mounts: &Mounts) -> Vec<PathBuf> {
+    let is_kernels = |name: &Path| KERNEL_FOLDERS.iter().any(|folder| name.starts_with(folder));
+    let named = mounts.other_names_below(real).filter(|(_, name)| is_kernels(name));
+    let named = named.map(|(mount, _)| mount.point.clone());
+    named.chain(mounts.kernel_windows_below(real)).collect()
+}
+
+impl DotFiles {
+    /// Whether a path has a dot name of a home in it.
+    fn has(&self, real: &Path) -> bool {
+        // A home may lie in another one.
+        self.homes.iter().filter_map(|home| real.strip_prefix(home).ok()).any(|below| {
+            let dotted = below.as_os_str().as_encoded_bytes().starts_with(b".");
+            dotted && !CACHES.iter().any(|cache| below.starts_with(cache))
+        })
+    }
+
+    /// Whether who has a path has dot files of a home.
+    fn are_opened_by(&self, real: &Path) -> bool {
+        self.has(real)
+            || self.links.iter().any(|path| real.starts_with(path))
+            || self.homes.iter().any(|home| home.starts_with(real))
+    }
+}
+
 fn is_protected_name(real: &Path) -> bool {
     let name = real.file_name().unwrap_or_default();
     protected::NAMES.iter().any(|protected| name == protected.name)
@@ -371,4 +448,26 @@ fn distinct(paths: impl Iterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.sort();
     paths.dedup();
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_files_are_those_of_every_home() {
+        let homes = ["/root", "/root/app", "/home/u"].map(PathBuf::from).into();
+        let dots = DotFiles { homes, links: vec!["/data/vim".into()] };
+        for real in ["/root/.x", "/root/app/.x/y", "/home/u/.npm", "/home/u/.config/foo"] {
+            assert!(dots.has(Path::new(real)) && dots.are_opened_by(Path::new(real)), "{real}");
+        }
+        for real in ["/root/app", "/root/app/x/.y", "/home/u/.cache/x", "/home/u/.npm/_cacache"] {
+            assert!(!dots.has(Path::new(real)), "{real}");
+        }
+        for real in ["/home", "/root/app", "/data/vim/x"] {
+            assert!(dots.are_opened_by(Path::new(real)), "{real}");
+        }
+        assert!(!dots.are_opened_by(Path::new("/data")));
+        assert!(!dots.are_opened_by(Path::new("/home/u/code")));
+    }
 }

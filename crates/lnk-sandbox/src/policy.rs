@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
-use crate::never::{Asked, Never};
+use crate::never::{Asked, Never, never_shown_below};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::programs::{self, Finder, Found, ProgramList, Programs};
 use crate::request::Request;
@@ -18,6 +18,8 @@ use crate::request::Request;
 /// A folder or file that the program may read, or also write.
 #[derive(Debug)]
 pub struct Grant {
+    /// Who asked for it.
+    pub asked: Asked,
     /// What is granted.
     pub held: Held,
     /// Whether it may be written.
@@ -79,8 +81,10 @@ impl Policy {
         let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
         let home = home_folder(caller, &accounts);
         let home_path = home.as_ref().map(|(home, _)| home.as_path());
-        let never = Never::of(caller, &accounts, home_path, &mounts, !request.write.is_empty());
-        let never = if request.spec.is_some() { never.for_specs(&mounts) } else { never };
+        let by_spec = request.spec.is_some();
+        let writes = by_spec || !request.write.is_empty();
+        let never = Never::of(caller, &accounts, home_path, &mounts, writes);
+        let never = if by_spec { never.for_specs(&mounts) } else { never };
         let open = |key, typed: &PathBuf| open(request, key, typed, home_path, &caller.cwd);
 
         let mut links = Vec::new();
@@ -93,13 +97,14 @@ impl Policy {
                 never.judge(asked, &held, &mounts)?;
                 if write {
                     refuse_read_only_mount(asked, &held)?;
-                    refuse_the_spec_itself(asked, &held, request)?;
+                    let spec = request.spec.as_ref().map(|spec| spec.file.as_path());
+                    refuse_the_spec_itself(asked, &held, spec)?;
                     warnings.extend(never.warning(asked, &held));
                 }
                 links.extend(held.links.iter().cloned());
                 // The same path to read and to write: write, which came first.
                 if !grants.iter().any(|grant| grant.held.real == held.real) {
-                    grants.push(Grant { held, write, dot_files: false });
+                    grants.push(Grant { asked, held, write, dot_files: false });
                 }
             }
         }
@@ -132,8 +137,8 @@ impl Policy {
         }
         hides.extend(never.always_hidden().filter_map(|path| Hide::of(path, false)));
         for grant in &grants {
-            let windows = mounts.kernel_windows_below(&grant.held.real);
-            hides.extend(windows.iter().filter_map(|path| Hide::of(path, false)));
+            let never_shown = never_shown_below(&grant.held.real, &mounts);
+            hides.extend(never_shown.iter().filter_map(|path| Hide::of(path, false)));
         }
         hides.sort_by(|a, b| a.path.cmp(&b.path).then(b.asked.cmp(&a.asked)));
         hides.dedup_by(|a, b| a.path == b.path);
@@ -276,8 +281,8 @@ fn open(
 }
 
 /// A sandbox that writes its own spec would open the next one.
-fn refuse_the_spec_itself(asked: Asked, held: &Held, request: &Request) -> Result<()> {
-    if request.spec.as_ref().is_none_or(|spec| spec.file != held.real) {
+pub(crate) fn refuse_the_spec_itself(asked: Asked, held: &Held, spec: Option<&Path>) -> Result<()> {
+    if spec != Some(&held.real) {
         return Ok(());
     }
     Err(Error::Refused(format!(
@@ -286,13 +291,14 @@ fn refuse_the_spec_itself(asked: Asked, held: &Held, request: &Request) -> Resul
     )))
 }
 
-fn refuse_read_only_mount(asked: Asked, held: &Held) -> Result<()> {
+pub(crate) fn refuse_read_only_mount(asked: Asked, held: &Held) -> Result<()> {
     if !held.on_read_only_mount() {
         return Ok(());
     }
     let typed = shown::word(&held.typed);
+    let read = Asked { key: "read", ..asked };
     Err(Error::Refused(format!(
-        "{asked} {typed}: it is on a read-only mount; use --read {typed}, or mount it writable"
+        "{asked} {typed}: it is on a read-only mount; use {read} {typed}, or mount it writable"
     )))
 }
 

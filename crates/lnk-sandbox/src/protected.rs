@@ -159,7 +159,8 @@ fn look<'a>(
 
 fn refused(grant: &Grant) -> impl FnOnce(io::Error) -> Error {
     move |error| {
-        Error::Refused(format!("--write {}: {}", shown::word(&grant.held.typed), reason(&error)))
+        let Grant { asked, held, .. } = grant;
+        Error::Refused(format!("{asked} {}: {}", shown::word(&held.typed), reason(&error)))
     }
 }
 

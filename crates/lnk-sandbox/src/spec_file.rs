@@ -18,8 +18,8 @@ use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::never::{Asked, Never};
-use crate::paths::{Held, Identity, Link, walk};
-use crate::policy::home_folder;
+use crate::paths::{Held, Identity, Link, real_or_written, walk};
+use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
 use crate::programs::Finder;
 use crate::request::{Agreed, Renderer, Request};
 
@@ -62,6 +62,13 @@ impl SpecFile {
             home_folder(caller, &accounts).map(|(home, walked)| (home, walked.real)).unzip();
         let path = absolute(typed, home.as_deref(), &caller.cwd).ok_or_else(|| refused(NO_HOME))?;
         let walked = walk(&path).map_err(|error| refused(&reason(&error)))?;
+        // What has no name is reached by its descriptor alone: a shell's <(…).
+        if !walked.exists && std::fs::metadata(&path).is_ok() {
+            return Err(refused(
+                "it is a pipe, or a file that is gone: a spec has to stay, so that it can be known \
+                 again; write it to a file",
+            ));
+        }
         if !walked.exists {
             return Err(refused("no such file; 'lnk sandbox spec' prints one to start from"));
         }
@@ -117,6 +124,7 @@ impl SpecFile {
             browser: self.spec.browser.clone(),
             ..Grants::default()
         };
+        self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
         let opened = grants.files.write.iter().chain(&grants.files.read);
         let opened = opened.map(|path| path.real.clone()).collect();
         let writable = grants.files.write.iter().map(|path| path.real.clone()).collect();
@@ -257,7 +265,44 @@ impl SpecFile {
         if key == "read" || key == "write" {
             never.judge(asked, &held, mounts).map_err(at_its_place)?;
         }
+        if key == "write" && !replaced {
+            refuse_read_only_mount(asked, &held).map_err(at_its_place)?;
+            refuse_the_spec_itself(asked, &held, Some(&self.real)).map_err(at_its_place)?;
+        }
         Ok(GrantedPath { typed: typed.clone(), real: held.real })
+    }
+
+    /// Refuses an entry of `write_dot_files` that isn't a folder to write, where no
+    /// flag takes its place.
+    fn refuse_dot_files_not_written(
+        &self,
+        files: &GrantedFiles,
+        flags: &Spec,
+        caller: &Caller,
+    ) -> Result<()> {
+        if is_replaced(flags, "files", "write_dot_files") {
+            return Ok(());
+        }
+        let by_flags = is_replaced(flags, "files", "write");
+        let written: Vec<PathBuf> = if by_flags {
+            let absolute = |path: &SpecPath| path.absolute(self.home_or_root(), &caller.cwd);
+            flags.files.write.iter().map(|path| real_or_written(&absolute(path))).collect()
+        } else {
+            files.write.iter().map(|path| path.real.clone()).collect()
+        };
+        let is_other = |path: &&GrantedPath| !written.contains(&path.real);
+        let Some(other) = files.write_dot_files.iter().find(is_other) else { return Ok(()) };
+        let typed = other.typed.as_path();
+        let why = if by_flags {
+            "the --write folders, which take the place of [files] write"
+        } else {
+            "the folders of [files] write"
+        };
+        let why = format!(
+            "[files] write_dot_files {}: not one of {why}; add it there, or take it out here",
+            shown::word(typed)
+        );
+        Err(self.refused("files", "write_dot_files", Some(typed), &why))
     }
 
     /// A program, and where it is found now.
@@ -415,7 +460,8 @@ pub(crate) fn read_plain(real: &Path, most: usize) -> io::Result<(Vec<u8>, Ident
     let file = fs::openat2(fs::CWD, real, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
     let stat = fs::fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it isn't a plain file"));
+        let why = "it isn't a plain file, which it has to be";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut bytes = Vec::new();
     std::fs::File::from(file).take(most as u64).read_to_end(&mut bytes)?;

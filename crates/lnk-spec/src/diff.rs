@@ -229,7 +229,7 @@ fn internet(now: &Grants, older: &Grants) -> Vec<Widening> {
         width,
     };
     let mut widened: Vec<_> = uncovered(&now.hosts, &older.hosts, HostPattern::covers)
-        .map(|host| entry("hosts", host_width(host), host.to_string()))
+        .map(|host| entry("hosts", host_width(host), host_shown(host)))
         .collect();
     widened.extend(
         uncovered(&now.tcp, &older.tcp, Endpoint::covers)
@@ -263,7 +263,10 @@ fn lan(now: &Grants, older: &Grants) -> Vec<Widening> {
         .map(|host| Widening {
             section: "lan",
             key: "hosts",
-            change: Change::Entry(host.to_string()),
+            change: Change::Entry(match host {
+                LanHost::Any => "* (every private address)".into(),
+                LanHost::Range(_) | LanHost::One(_) => host.to_string(),
+            }),
             width: width(host),
         })
         .collect()
@@ -300,7 +303,7 @@ fn browser(now: &Grants, older: &Grants) -> Vec<Widening> {
         .map(|host| Widening {
             section: "browser",
             key: "hosts",
-            change: Change::Entry(host.to_string()),
+            change: Change::Entry(host_shown(host)),
             width: host_width(host),
         })
         .collect()
@@ -339,6 +342,13 @@ fn host_width(host: &HostPattern) -> Width {
         HostPattern::Any => Width::All,
         HostPattern::Under(_) => Width::Many,
         HostPattern::One(_) => Width::One,
+    }
+}
+
+fn host_shown(host: &HostPattern) -> String {
+    match host {
+        HostPattern::Any => "* (any host)".into(),
+        HostPattern::Under(_) | HostPattern::One(_) => host.to_string(),
     }
 }
 
@@ -397,6 +407,9 @@ impl fmt::Display for GrantedPath {
 
 impl fmt::Display for GrantedProgram {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.typed == Program::Any {
+            return to.write_str("* (any program)");
+        }
         typed_and_real(to, &self.typed.written(), self.real.as_deref())?;
         match &self.real {
             Some(real) if has_many_names(real) => to.write_str(", and every program in that file"),
@@ -558,7 +571,7 @@ mod tests {
             ("[lan]\nhosts=['*']", "[lan]\nhosts=['nas']", "[lan] hosts: nas"),
             ("[localhost]\nmodels=[1]", "[localhost]\nports=[1]", "[localhost] ports: 1"),
             ("[tools]\nallow=['a']", "[tools]\nallow=['a','b']", "[tools] allow: b"),
-            ("[browser]\nhosts=['a.b']", "[browser]\nhosts=['*']", "[browser] hosts: *"),
+            ("[browser]\nhosts=['a.b']", "[browser]\nhosts=['*']", "[browser] hosts: * (any host)"),
             ("[commands]\nallow=['/a']", "[commands]\nallow=['/a/']", "[commands] allow: /a/"),
         ] {
             assert_eq!(opened(older, now), [said]);

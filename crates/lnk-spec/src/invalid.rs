@@ -1,6 +1,6 @@
 //! Why a value can't be what it is meant to be.
 
-use crate::shown::escaped;
+use crate::shown::escaped_name;
 
 /// Why a text or a number isn't a valid value. The sentence names the value,
 /// escaped, and what would be right; spec and flags share it.
@@ -90,7 +90,7 @@ pub enum Invalid {
 
 fn text(untrusted: &str) -> String {
     const MOST: usize = 100;
-    let mut shown = escaped(untrusted.as_bytes());
+    let mut shown = escaped_name(untrusted.as_bytes());
     if let Some((end, _)) = shown.char_indices().nth(MOST) {
         shown.truncate(end);
         shown.push('…');

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::section::{Key, SECTIONS, Section, TOP, with_place};
-use crate::shown::{is_deceptive, word};
+use crate::shown::{is_deceptive, is_deceptive_space, word};
 use crate::spec::Spec;
 use crate::value::{Value, Written};
 
@@ -78,12 +78,13 @@ fn laid_out(key: &Key, value: Written) -> String {
 }
 
 /// A basic string of TOML, in which everything that isn't plain text is escaped,
-/// so that it may be shown on a terminal.
+/// and each space that could mislead, so that it may be shown on a terminal.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
-    for character in text.chars() {
+    for (at, character) in text.char_indices() {
         match character {
+            ' ' if is_deceptive_space(text.as_bytes(), at) => quoted.push_str("\\u0020"),
             '"' | '\\' => quoted.extend(['\\', character]),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
@@ -120,8 +121,7 @@ mod tests {
     }
 
     fn specs() -> impl Strategy<Value = Spec> {
-        let path =
-            || r#"[~/.]{0,2}\PC{1,20}|[\n\t"\\'\x01-\x1f/\x7f\u{202e}\u{feff}\[\]]{1,9}|~|~/a|\."#;
+        let path = || r#"[~/.]{0,2}\PC{1,20}| {0,2}a {1,3}b {0,2}|[\n\t"\\'\x01-\x1f/\x7f\u{202e}\u{feff}\[\]]{1,9}|~|~/a|\."#;
         let host = || r"\*|(\*\.)?[a-z]{1,5}(\.[a-z]{1,3}){1,2}|192\.168\.1\.[1-9]";
         let port = || "[1-9][0-9]{0,3}";
         let files = (list(path()), list(path()), list(path()), list(path()));
@@ -169,6 +169,7 @@ mod tests {
         fn what_is_printed_reads_back_equal(spec in specs()) {
             let printed = spec.printed().unwrap();
             prop_assert!(!printed.chars().any(|c| (c.is_control() && c != '\n') || is_deceptive(c)));
+            prop_assert!(!printed.lines().any(|line| line.trim_start().contains("  ")));
             for os in [Os::Linux, Os::Macos] {
                 let read = Spec::parse(printed.as_bytes(), os).map_err(|e| TestCaseError::fail(e.shown("spec")))?;
                 prop_assert_eq!(&read, &spec);

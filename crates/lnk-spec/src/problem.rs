@@ -5,7 +5,7 @@ use std::ops::Range;
 use unicode_width::UnicodeWidthStr;
 
 use crate::invalid::Invalid;
-use crate::shown::escaped;
+use crate::shown::{escaped, escaped_name};
 
 /// Problems shown of one spec at most.
 const MAX_SHOWN: usize = 10;
@@ -142,11 +142,15 @@ impl SpecError {
     }
 
     /// The sentence, then the line with carets under it, as compilers show it.
-    /// `file` names the spec and is escaped here.
+    /// Of a spec that wasn't read no line is shown. `file` names the spec and is
+    /// escaped here.
     #[must_use]
     pub fn shown(&self, file: &str) -> String {
         let SpecError { problem, line, column, excerpt, carets: (before, count) } = self;
-        let file = escaped(file.as_bytes());
+        let file = escaped_name(file.as_bytes());
+        if let Problem::TooLarge(_) = problem {
+            return format!("{problem}\n --> {file}");
+        }
         let gutter = " ".repeat(line.to_string().len());
         let (space, carets) = (" ".repeat(*before), "^".repeat(*count));
         format!(
@@ -213,6 +217,15 @@ mod tests {
         let shown = SpecError::new(Problem::NotUtf8, &text, 500..501).shown("f");
         assert!(shown.contains(&format!("{}X{}\n", "a".repeat(60), "b".repeat(99))), "{shown}");
         assert!(shown.ends_with(&format!("| {}^", " ".repeat(60))), "{shown}");
+    }
+
+    #[test]
+    fn of_what_is_too_large_no_line_is_shown() {
+        let errors = SpecErrors::new(vec![(Problem::TooLarge(9), 0..0)], "");
+        assert_eq!(
+            errors.shown("f  g"),
+            "a spec has at most 9 bytes: this is no spec\n --> f\\x20\\x20g"
+        );
     }
 
     proptest! {

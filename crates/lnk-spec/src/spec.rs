@@ -16,7 +16,7 @@ use crate::path::SpecPath;
 use crate::problem::{Problem, SpecErrors};
 use crate::program::Program;
 use crate::section::{self, Key, SECTIONS, Section, TOP, with_place};
-use crate::shown::escaped;
+use crate::shown::{escaped, escaped_name};
 use crate::upstream::Upstream;
 use crate::value::{Fault, MAX_ENTRIES, Value, kind_of};
 
@@ -257,7 +257,7 @@ fn syntax(mistakes: &[toml::de::Error], text: &str) -> Vec<(Problem, Range<usize
         let problem = match mistake.message() {
             "duplicate key" => {
                 let key = text.get(place.clone()).unwrap_or_default();
-                Problem::Twice(escaped(key.trim().as_bytes()))
+                Problem::Twice(escaped_name(key.trim().as_bytes()))
             }
             message => Problem::Syntax(escaped(message.as_bytes())),
         };
@@ -372,7 +372,7 @@ fn example(key: &Key) -> String {
 }
 
 fn unknown_at_top(typed: &str, value: &DeValue<'_>) -> Problem {
-    let shown = escaped(typed.as_bytes());
+    let shown = escaped_name(typed.as_bytes());
     if matches!(value, DeValue::Table(_)) {
         let meant = nearest(typed, SECTIONS.iter().map(|section| section.name));
         return Problem::UnknownSection {
@@ -397,7 +397,7 @@ fn unknown_key(section: &Section, label: &str, typed: &str) -> Problem {
     };
     Problem::UnknownKey {
         section: label.into(),
-        typed: escaped(typed.as_bytes()),
+        typed: escaped_name(typed.as_bytes()),
         meant: meant.or_else(|| key_of_sections(typed)),
         keys,
     }

@@ -22,6 +22,13 @@ pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {
             invalid_value(error, &name)
         }
         ErrorKind::ValueValidation => refused_value(error),
+        ErrorKind::ArgumentConflict => conflict(error, &name),
+        ErrorKind::TooManyValues => {
+            format!("{} takes no value: write it alone", flag(error))
+        }
+        ErrorKind::InvalidUtf8 => {
+            "a flag's value isn't UTF-8 text: only a path or a program may be other bytes".into()
+        }
         _ => first_line(error),
     }
 }
@@ -81,6 +88,11 @@ fn visible(command: &Command) -> impl Iterator<Item = &str> {
 
 fn missing(error: &Error, name: &str) -> String {
     let what = context(error, ContextKind::InvalidArg);
+    if what.starts_with("--spec ") {
+        return "--yes agrees to what a spec opens, and no spec is given: add --spec FILE, or leave \
+                it out"
+            .into();
+    }
     if what.contains("PROGRAM") {
         return format!("no program to run: write it after --, as in '{name} --write . -- bash'");
     }
@@ -103,10 +115,24 @@ fn invalid_value(error: &Error, name: &str) -> String {
 
 /// A value that isn't possible: the flag, and the sentence of its type.
 fn refused_value(error: &Error) -> String {
-    let arg = context(error, ContextKind::InvalidArg);
-    let flag = arg.split_once(' ').map_or(arg.as_str(), |(flag, _)| flag);
     std::error::Error::source(error)
-        .map_or_else(|| first_line(error), |why| format!("{flag}: {why}"))
+        .map_or_else(|| first_line(error), |why| format!("{}: {why}", flag(error)))
+}
+
+/// A flag that can be given once, or not beside another one.
+fn conflict(error: &Error, name: &str) -> String {
+    let (flag, prior) = (flag(error), context(error, ContextKind::PriorArg));
+    let prior = prior.split(' ').next().unwrap_or_default();
+    if prior == flag {
+        return format!("{flag} is given twice: keep one of them");
+    }
+    format!("{flag} can't stand beside {prior}: see '{name} -h'")
+}
+
+/// The flag that an error is about, without the name of its value.
+fn flag(error: &Error) -> String {
+    let arg = context(error, ContextKind::InvalidArg);
+    arg.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn context(error: &Error, kind: ContextKind) -> String {

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::process::{Command, Output};
 
 fn lnk() -> Command {
@@ -72,7 +72,17 @@ fn a_value_that_isnt_possible_is_named_with_its_flag() {
     insta::assert_snapshot!(run_refusal("--tcp github.com -- true"), @"--tcp: 'github.com' isn't an endpoint: write host:port, such as github.com:22");
     insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write the name alone, such as example.com");
     insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write needs a path: --write PATH");
-    insta::assert_snapshot!(run_refusal("--yes -- true"), @"--spec <FILE> is missing: see 'lnk sandbox run -h'");
+    insta::assert_snapshot!(run_refusal("--yes -- true"), @"--yes agrees to what a spec opens, and no spec is given: add --spec FILE, or leave it out");
+    insta::assert_snapshot!(run_refusal("--yes=1 -- true"), @"--yes takes no value: write it alone");
+    insta::assert_snapshot!(refusal(&[OsStr::new("sandbox"), "run".as_ref(), "--tool".as_ref(), OsStr::from_bytes(b"\xff")]), @"a flag's value isn't UTF-8 text: only a path or a program may be other bytes");
+}
+
+#[test]
+fn a_flag_that_is_given_twice_is_named() {
+    insta::assert_snapshot!(run_refusal("--spec a --spec b -- true"), @"--spec is given twice: keep one of them");
+    insta::assert_snapshot!(run_refusal("--yes --yes --spec a -- true"), @"--yes is given twice: keep one of them");
+    insta::assert_snapshot!(run_refusal("--upstream direct --upstream direct -- true"), @"--upstream is given twice: keep one of them");
+    insta::assert_snapshot!(refusal(&["sandbox", "spec", "--spec", "a", "--spec=b"]), @"--spec is given twice: keep one of them");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn yes_runs_it_and_is_remembered() {
             format!("    read: ~/ ({home})"),
             format!("    read: . ({project})"),
             "  [commands]".into(),
-            "    allow: '*'".into(),
+            "    allow: * (any program)".into(),
         ] {
             assert!(screen.lines().any(|it| it.trim_end() == line), "{line}\nin\n{screen}");
         }
@@ -214,7 +214,7 @@ fn what_is_wider_asks_and_what_is_narrower_doesnt() {
         env.write("app.toml", spec);
         unknown(env, "app.toml opens more than you agreed to");
         let mut terminal = asked(env);
-        terminal.shows("[internet]").shows("hosts: *").line("y");
+        terminal.shows("[internet]").shows("hosts: * (any host)").line("y");
         // Agreed to it is, but this version can't run it.
         terminal.shows("[internet] hosts isn't built yet");
         assert_eq!(terminal.wait_exit(), 125);
@@ -294,6 +294,25 @@ fn what_is_shown_cant_act_on_the_terminal() {
         assert!(screen.contains("hasn't run here before"), "nothing was cleared: {screen}");
         terminal.line("n");
         refused(terminal);
+    });
+}
+
+#[test]
+fn spaces_dont_push_what_is_shown_out_of_sight() {
+    each!(|env| {
+        let name = format!("docs {} read: /none", " ".repeat(120));
+        env.folder(&name);
+        env.folder(" a b");
+        write(env, &format!("write = ['{name}', ' a b', '.']"));
+        let mut terminal = asked(env);
+        let screen = terminal.screen();
+        assert!(screen.contains("write: $'docs\\x20\\x20"), "{screen}");
+        assert!(screen.contains("write: $'\\x20a b' ("), "{screen}");
+        terminal.line("n");
+        refused(terminal);
+        let gaps = |printed: &str| printed.lines().any(|line| line.trim().contains("  "));
+        let run = env.lnk(["sandbox", "spec", "--spec", "app.toml"]).run().ok();
+        assert!(!gaps(&run.stdout), "{}", run.stdout);
     });
 }
 

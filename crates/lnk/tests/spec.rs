@@ -344,6 +344,92 @@ fn dot_files_of_a_home_are_opened_to_write_by_a_flag_and_by_no_spec() {
     });
 }
 
+fn mounted(env: &TestEnv, source: &Path, options: &str, flags: &str) -> Run {
+    sh_mounted(env, source, options, flags, "echo ran")
+}
+
+/// Runs a script by `lnk sandbox run` with these flags where a folder or file is
+/// mounted as well, as `data/m`.
+fn sh_mounted(env: &TestEnv, source: &Path, options: &str, flags: &str, script: &str) -> Run {
+    let unshare = if env.user.is_root() { "-m" } else { "-Urm" };
+    let script = format!(
+        "mount --bind '{}' data/m && {{ test -z '{options}' || mount -o remount,bind,{options} \
+         data/m; }} && exec lnk sandbox run {flags} --read . -- sh -c '{script}'",
+        source.display()
+    );
+    env.program("unshare", [unshare, "sh", "-c", &script]).run()
+}
+
+#[test]
+fn a_spec_opens_no_dot_files_through_a_mount() {
+    each!(|env| {
+        let home = env.home();
+        for folder in [".claude/x", ".cache/pip", "plain", "elsewhere/vim", ".config/lnk"] {
+            env.folder(home.join(folder));
+        }
+        env.link("elsewhere/vim", home.join(".vim"));
+        env.folder("data/m");
+        let run = |key: &str, path: &str, source: &str| {
+            env.write("app.toml", format!("[files]\n{key} = ['{path}']{ANY}"));
+            mounted(env, &home.join(source), "", "--spec app.toml --yes")
+        };
+        for (key, path) in [("read", "data"), ("write", "data"), ("read", "data/m")] {
+            for source in [".claude", ".claude/x"] {
+                run(key, path, source)
+                    .fails_with(125)
+                    .prints("")
+                    .stderr_has(&format!("{} is mounted ", home.join(source).display()))
+                    .stderr_has("no spec opens them through a mount")
+                    .stderr_has("app.toml:2:");
+            }
+            let linked = run(key, path, "elsewhere/vim").fails_with(125).prints("");
+            linked.stderr_has("no spec opens them").stderr_has("app.toml:2:");
+            for source in ["plain", ".cache/pip"] {
+                run(key, path, source).ok().prints("ran\n");
+            }
+        }
+        for key in ["read", "write"] {
+            let settings = run(key, "data", ".config/lnk");
+            settings.fails_with(125).prints("").stderr_has("Link's settings are never opened");
+        }
+        // What is shown by its own name when the spec asks is another thing, and
+        // what somebody types.
+        run("read", "~", ".claude").ok().prints("ran\n");
+        env.write("app.toml", &ANY[1..]);
+        for flags in ["--read data", "--write data"] {
+            mounted(env, &home.join(".claude"), "", flags).ok().prints("ran\n");
+            let flags = format!("{flags} --spec app.toml --yes");
+            mounted(env, &home.join(".claude"), "", &flags).ok().prints("ran\n");
+        }
+    });
+}
+
+#[test]
+fn a_mount_in_a_folder_is_judged_with_it() {
+    each!(|env| {
+        env.folder("data/m");
+        env.write("app.toml", format!("[files]\nwrite = ['data']{ANY}"));
+        let share = Path::new("/usr/share");
+        for flags in ["--write data", "--spec app.toml --yes"] {
+            mounted(env, share, "", flags)
+                .fails_with(125)
+                .prints("")
+                .stderr_has("/usr/share is mounted in it, as ")
+                .stderr_has("/usr belongs to the system");
+            mounted(env, share, "ro", flags).ok().prints("ran\n");
+        }
+        for flags in ["--read data/m", "--write data/m"] {
+            let run = mounted(env, Path::new("/run/lock"), "", flags).fails_with(125).prints("");
+            run.stderr_has("nothing of /run can be opened");
+        }
+        // Below a folder that somebody typed they are hidden.
+        let list = "ls -d data/m && ! ls data/m";
+        for flags in ["--read data", "--write data"] {
+            sh_mounted(env, Path::new("/run/lock"), "", flags, list).ok().prints("data/m\n");
+        }
+    });
+}
+
 #[test]
 fn a_spec_in_a_write_folder_cant_be_changed_from_inside() {
     each!(|env| {
@@ -385,12 +471,82 @@ fn a_spec_in_a_write_folder_cant_be_changed_from_inside() {
 fn a_spec_doesnt_open_itself() {
     each!(|env| {
         files(env, "read = ['.']\nwrite = ['app.toml']");
-        sh(env, &[], "true").fails_with(125).stderr_has("it is the spec itself");
+        sh(env, &[], "true")
+            .fails_with(125)
+            .stderr_has("[files] write app.toml: it is the spec itself")
+            .stderr_has("--> app.toml:3:10\n")
+            .stderr_has("^^^^^^^^^^");
         files(env, "read = ['.']");
         sh(env, &["--write", "app.toml"], "true")
             .fails_with(125)
             .stderr_has("it is the spec itself");
         sh(env, &[], "grep -c read app.toml").ok().prints("1\n");
+    });
+}
+
+#[test]
+fn dot_files_to_write_are_of_a_folder_to_write() {
+    each!(|env| {
+        for folder in ["w", "v/.vscode"] {
+            env.folder(folder);
+        }
+        let why = "[files] write_dot_files v: not one of the ";
+        for write in ["", "write = ['w']"] {
+            files(env, &format!("read = ['.']\n{write}\nwrite_dot_files = ['v']"));
+            for run in [sh(env, &[], "true"), sh(env, &["--write", "w"], "true")] {
+                run.fails_with(125).prints("").stderr_has(why).stderr_has("--> app.toml:4:20\n");
+            }
+            // Before it is asked about.
+            lnk(env, &["run", "--spec", "app.toml", "--", "true"]).run().stderr_has(why);
+            sh(env, &["--write", "v/../v"], "touch v/.vscode/made").ok();
+            let flags = ["--write", "w", "--write-dot-files", "w"];
+            sh(env, &flags, "touch w/.envrc && ! touch v/no").ok();
+        }
+        files(env, "read = ['.']\nwrite = ['w', './v']\nwrite_dot_files = ['v']");
+        sh(env, &[], "touch v/.vscode/made && ! mkdir w/.git").ok();
+    });
+}
+
+#[test]
+fn a_folder_that_cant_be_written_is_refused_at_its_place() {
+    each!(|env| {
+        env.folder("data/m");
+        env.folder("source");
+        files(env, "read = ['.']\nwrite = ['data/m']");
+        let source = env.project().join("source");
+        mounted(env, &source, "", "--spec app.toml --yes").ok().prints("ran\n");
+        mounted(env, &source, "ro", "--spec app.toml --yes")
+            .fails_with(125)
+            .stderr_has("read-only mount; use [files] read data/m, or mount it writable")
+            .stderr_has("--> app.toml:3:10\n");
+        mounted(env, &source, "ro", "--spec app.toml --yes --write source").ok().prints("ran\n");
+    });
+}
+
+#[test]
+fn a_message_names_the_key_or_the_flag_that_asked() {
+    each!(|env| {
+        env.write("w/.git", "no link\n");
+        files(env, "read = ['.']\nwrite = ['w']");
+        sh(env, &[], "true").fails_with(125).stderr_has("sandbox: [files] write /");
+        sh(env, &["--write", "w"], "true").fails_with(125).stderr_has("sandbox: --write w: ");
+    });
+}
+
+#[test]
+fn a_spec_that_doesnt_stay_is_refused() {
+    each!(|env| {
+        files(env, "read = ['.']");
+        let run = |spec: &str, redirected: &str| {
+            env.sh(&format!("lnk sandbox run --yes --spec {spec} -- echo ran {redirected}")).run()
+        };
+        for (spec, redirected) in [("<(cat app.toml)", ""), ("/dev/stdin", "< <(cat app.toml)")] {
+            run(spec, redirected)
+                .fails_with(125)
+                .prints("")
+                .stderr_has("it is a pipe, or a file that is gone: a spec has to stay");
+        }
+        run("/dev/stdin", "< app.toml").ok().prints("ran\n");
     });
 }
 
@@ -411,11 +567,11 @@ fn what_is_no_spec_is_refused() {
         env.link("loop.toml", "loop.toml");
         refused("loop.toml", "--spec loop.toml: ");
         env.write("large.toml", " ".repeat(256 * 1024 + 1));
-        refused("large.toml", "at most 262144 bytes");
+        refused("large.toml", "at most 262144 bytes: this is no spec\n --> large.toml\n");
         env.write("bytes.toml", b"name = '\xff'");
         refused("bytes.toml", "UTF-8");
         let run = lnk(env, &["run", "--yes", "--read", ".", "--", "true"]).run();
-        run.fails_with(125).stderr_has("--spec");
+        run.fails_with(125).stderr_has("--yes agrees to what a spec opens, and no spec is given");
     });
 }
 
