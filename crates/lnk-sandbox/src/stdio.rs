@@ -90,9 +90,9 @@ fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
 /// Whether it was made by memfd_create(2), and may be executed.
 fn is_program_in_memory(stream: BorrowedFd<'_>) -> bool {
     /// `TMPFS_MAGIC` and `HUGETLBFS_MAGIC`, linux/magic.h.
-    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
+    const IN_MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x9584_58f6];
     let Ok(stat) = rustix::fs::fstat(stream) else { return false };
-    let kind = rustix::fs::fstatfs(stream).map(|fs| fs.f_type as i64);
+    let kind = rustix::fs::fstatfs(stream).map(|fs| fs.f_type);
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_nlink == 0
         && stat.st_mode & 0o111 != 0

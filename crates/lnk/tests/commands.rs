@@ -1,8 +1,9 @@
 //! Programs that are listed run, and no others: `--command`, `[commands] allow`.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use testkit::{Call, Run, TestEnv, each};
 
@@ -32,11 +33,11 @@ fn refused(path: impl AsRef<Path>) -> String {
 }
 
 /// A program in C, made by the machine's own compiler.
-fn compiled(env: &TestEnv, name: &str, source: &str, flags: &[&str]) -> std::path::PathBuf {
+fn compiled(env: &TestEnv, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let code = env.write(format!("{name}.c"), source);
     let to = env.folder("../made").join(name);
-    let words = ["-o", to.to_str().unwrap(), code.to_str().unwrap()];
-    env.program("gcc", words.iter().chain(flags)).run().ok();
+    let words = [OsStr::new("-o"), to.as_ref(), code.as_ref()];
+    env.program("gcc", words.into_iter().chain(flags.iter().map(OsStr::new))).run().ok();
     to
 }
 

@@ -253,7 +253,7 @@ impl<'a> Finder<'a> {
             return Ok(());
         }
         let beside = real.parent().map(|folder| count_in(folder, identity, false, &mut left));
-        if beside.unwrap_or(0) >= u64::from(stat.st_nlink) {
+        if u128::from(beside.unwrap_or(0)) >= u128::from(stat.st_nlink) {
             return Ok(());
         }
         let mut left = MOST_IN_FOLDER;

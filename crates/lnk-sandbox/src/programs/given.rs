@@ -40,7 +40,7 @@ pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<Strin
             )
         });
     }
-    let add = adding.add(&finder.entry(&missing, &real));
+    let add = adding.advice(&finder.entry(&missing, &real));
     Some(if missing == path {
         format!("{shown} isn't one of the programs that may run: {add}")
     } else {

@@ -26,7 +26,7 @@ pub enum Adding {
 impl Adding {
     /// What to do, for one entry.
     #[must_use]
-    pub fn add(self, entry: &Program) -> String {
+    pub fn advice(self, entry: &Program) -> String {
         match self {
             Adding::ToSpec => format!("add {} to [commands] allow", quoted(entry)),
             Adding::ByFlag => format!("add --command {}", shown::word(entry.written())),
