@@ -119,6 +119,8 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let mut outcome = outcome(ended, request, caller, &plan);
     match told.into_inner() {
         Told::Refused(refusals) => {
+            // What the kernel said of it is told already.
+            outcome.message.take_if(|_| outcome.status == NOT_EXECUTED && refusals.any());
             refusals.rest(unheard).into_iter().for_each(|line| on_notice(Notice::Refused(line)));
             outcome.refused.extend(refusals.footer());
         }

@@ -413,7 +413,8 @@ impl fmt::Display for GrantedProgram {
         typed_and_real(to, &self.typed.written(), self.real.as_deref())?;
         match &self.real {
             Some(real) if has_many_names(real) => to.write_str(", and every program in that file"),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => to.write_str(" (not found)"),
         }
     }
 }

@@ -382,6 +382,12 @@ fn a_folder_lists_all_its_programs() {
             .run()
             .fails_with(126)
             .prints("ran\n");
+        let deeper = env.home().join("many/deep");
+        fs::set_permissions(&deeper, Permissions::from_mode(0o1777)).unwrap();
+        run(env, &format!("{read} --command ../many/"), ["sh"])
+            .run()
+            .fails_with(125)
+            .stderr_has("everybody may write");
         let loader = "/lib64/ld-linux-x86-64.so.2 /usr/bin/uname; /usr/bin/uname";
         run(env, "--command sh --command /usr/bin/", ["sh", "-c", loader])
             .run()

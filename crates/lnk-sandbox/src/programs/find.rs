@@ -279,14 +279,25 @@ impl<'a> Finder<'a> {
             return Err("it isn't a folder; without the slash at its end it is one program".into());
         }
         self.refuse_replaced(&real)?;
-        if let Some(inner) = self.writable.iter().find(|its| its.starts_with(&real)) {
-            return Err(format!("it holds {}, which the sandbox may write", shown::word(inner)));
-        }
+        self.refuse_what_it_holds(&real)?;
         if !self.is_open(&real) {
             return Ok(Found::Nothing(self.closed(&real)));
         }
         let (linked, loaders) = self.in_folder(&real)?;
         Ok(Found::Folder { real, identity: Identity::from(&stat), linked, loaders })
+    }
+
+    /// Refuses a folder of which a part, by whatever name, may be written.
+    fn refuse_what_it_holds(&self, real: &Path) -> Result<(), String> {
+        let mut names = self.mounts.names_of_all_of(real);
+        names.extend(self.mounts.other_names_below(real).map(|(_, name)| name));
+        let overlaps = |its: &&PathBuf| {
+            names.iter().any(|name| its.starts_with(name) || name.starts_with(its))
+        };
+        match self.writable.iter().find(overlaps) {
+            Some(its) => Err(format!("it holds {}, which the sandbox may write", shown::word(its))),
+            None => Ok(()),
+        }
     }
 
     /// Programs that links in a folder lead out of it to, and the loaders that
@@ -303,13 +314,15 @@ impl<'a> Finder<'a> {
                 })?;
                 let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
                 if kind.is_dir() {
+                    self.refuse_changed_in_folder(&path)?;
                     folders.push(path);
                 } else if kind.is_symlink() {
                     let real = real_or_written(&path);
                     if !real.starts_with(top) && is_program(&real) && self.is_open(&real) {
                         linked.extend(self.listed(&real).ok());
                     }
-                } else if kind.is_file() {
+                } else if kind.is_file() && is_program(&path) {
+                    self.refuse_changed_in_folder(&path)?;
                     loaders.extend(loader_of(&path));
                 }
             }
@@ -319,6 +332,11 @@ impl<'a> Finder<'a> {
             self.refuse_replaced(loader)?;
         }
         Ok((linked, loaders))
+    }
+
+    fn refuse_changed_in_folder(&self, path: &Path) -> Result<(), String> {
+        let stat = rustix::fs::lstat(path).map_err(|error| reason(&error.into()))?;
+        self.trusted.changed_by_others(path, &stat, None).map_or(Ok(()), Err)
     }
 
     /// Whether the sandbox shows a real path, as far as its grants tell.

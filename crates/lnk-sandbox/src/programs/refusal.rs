@@ -115,6 +115,12 @@ impl<'a> Refusals<'a> {
         hint
     }
 
+    /// Whether there was any.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.count > 0
+    }
+
     /// The line for those without one, of which `unheard` more were.
     #[must_use]
     pub fn rest(&self, unheard: u64) -> Option<String> {

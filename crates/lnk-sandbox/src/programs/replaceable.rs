@@ -48,9 +48,16 @@ impl Trusted {
         Ok(None)
     }
 
-    /// `below` is what a folder holds on the way to the program: in one with the
-    /// sticky bit only its owner can rename or remove it, inode(7).
-    fn changed_by_others(&self, place: &Path, stat: &Stat, below: Option<&Stat>) -> Option<String> {
+    /// Why another user could change a file or folder. `below` is what a folder
+    /// holds on the way to the program: in one with the sticky bit only its owner
+    /// can rename or remove it, inode(7).
+    #[must_use]
+    pub fn changed_by_others(
+        &self,
+        place: &Path,
+        stat: &Stat,
+        below: Option<&Stat>,
+    ) -> Option<String> {
         let shown = shown::word(place);
         if !self.trusts_user(stat.st_uid) {
             return Some(format!("{shown} belongs to another user, who could replace it"));
