@@ -258,8 +258,12 @@ fn what_a_killed_check_left_the_next_one_clears() {
                 std::thread::yield_now();
             }
             running.signal(Signal::KILL);
-            running.wait();
-            assert_ne!(bait(env), Vec::<String>::new());
+            let run = running.wait();
+            assert_ne!(
+                bait(env),
+                Vec::<String>::new(),
+                "{planted} planted, before {before:?}: {run}"
+            );
         }
         check(env, &["--write", "."]).ok();
         assert_eq!(bait(env), Vec::<String>::new());
@@ -288,6 +292,7 @@ fn two_at_once_dont_take_each_others_bait() {
         check(env, &["--read", "~", "--write", "."]).ok();
         other.wait().ok();
         assert_eq!(bait(env), Vec::<String>::new());
+        assert!(!env.home().join("Link").exists());
     });
 }
 
