@@ -24,6 +24,16 @@ pub enum Fault {
     Broker,
     /// The network namespace.
     Network,
+    /// The process namespace.
+    Processes,
+    /// The user namespace; root alone can do without.
+    Users,
+    /// The limit of further user namespaces.
+    NamespaceLimit,
+    /// Having no capabilities.
+    Capabilities,
+    /// Ending what a run leaves behind.
+    Leftovers,
     /// Closing what descriptors were inherited.
     Descriptors,
     /// Clearing the environment.
@@ -51,6 +61,11 @@ impl Faults {
                 "keyring" => Fault::Keyring,
                 "broker" => Fault::Broker,
                 "network" => Fault::Network,
+                "processes" => Fault::Processes,
+                "users" => Fault::Users,
+                "namespace-limit" => Fault::NamespaceLimit,
+                "capabilities" => Fault::Capabilities,
+                "leftovers" => Fault::Leftovers,
                 "descriptors" => Fault::Descriptors,
                 "environment" => Fault::Environment,
                 _ => return None,

@@ -65,6 +65,12 @@ pub fn make_specs(home: &Path) -> Result<PathBuf> {
 }
 
 fn make_below(home: &Path, names: &[&str]) -> Result<PathBuf> {
+    if home.try_exists().is_ok_and(|there| !there) {
+        return Err(Error::Refused(format!(
+            "your home folder {} doesn't exist: make it, or set HOME to another folder",
+            shown::word(home)
+        )));
+    }
     let mut folder = home.to_path_buf();
     for name in names {
         folder.push(name);

@@ -25,16 +25,20 @@ pub fn join_anonymous_session() -> io::Result<()> {
 
 /// `KEYCTL_SEARCH` and `KEY_SPEC_SESSION_KEYRING`, linux/keyctl.h.
 const SEARCH: libc::c_long = 10;
+/// `KEYCTL_SETPERM` and `KEY_POS_ALL`, linux/keyctl.h and linux/key.h.
+const SETPERM: libc::c_long = 5;
+const POSSESSOR: libc::c_long = 0x3f00_0000;
 const SESSION_KEYRING: libc::c_long = -3;
 
-/// Puts a key of type `user` into the session keyring, add_key(2).
+/// Puts a key of type `user` into the session keyring, add_key(2), which only
+/// those see in `/proc/keys` whose session it is.
 ///
 /// # Errors
 /// `ENOSYS`, `EPERM` or `EDQUOT` where none can be made.
 pub fn add_to_session(name: &CStr, secret: &[u8]) -> io::Result<()> {
     // SAFETY: the strings end with NUL, the kernel reads `secret.len()` bytes of
     // the secret; all outlive the call.
-    crate::checked(unsafe {
+    let key = crate::checked(unsafe {
         libc::syscall(
             libc::SYS_add_key,
             c"user".as_ptr(),
@@ -43,8 +47,9 @@ pub fn add_to_session(name: &CStr, secret: &[u8]) -> io::Result<()> {
             secret.len(),
             SESSION_KEYRING,
         )
-    })
-    .map(drop)
+    })?;
+    // SAFETY: keyctl(KEYCTL_SETPERM) takes numbers only.
+    crate::checked(unsafe { libc::syscall(libc::SYS_keyctl, SETPERM, key, POSSESSOR) }).map(drop)
 }
 
 /// Looks for a key of type `user` in the session keyring.

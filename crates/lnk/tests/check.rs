@@ -1,6 +1,7 @@
 //! `lnk sandbox check`.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -99,6 +100,9 @@ fn the_json_tells_each_layer_and_what_was_left_out() {
         let run = check(env, &["--json", "--read", "~"]).ok().quiet();
         assert_eq!(run.stdout.lines().count(), 1);
         let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let name = report["sandbox"].as_str().expect("a name");
+        let pid = name.strip_prefix("check-").expect("check's own name");
+        assert!(pid.parse().is_ok_and(|pid: u32| pid > 0), "{name}");
         let lines = report["lines"].as_array().expect("a table");
         let line = |tried: &str| lines.iter().find(|line| line["tried"] == tried).expect("a row");
         assert_eq!(
@@ -194,17 +198,72 @@ fn a_try_that_fails_outside_too_proves_nothing() {
 }
 
 #[test]
+fn a_folder_of_another_users_is_left_out_where_its_permissions_close_it() {
+    each!(|env| {
+        // Nobody else can be given such a folder: no empty ones can be made in it.
+        if !env.user.is_root() {
+            return;
+        }
+        let folder = env.folder("theirs");
+        env.folder("theirs/.vscode");
+        chown(&folder, Some(12345), Some(12345)).expect("root gives folders away");
+        let run = check(env, &["--json", "--write", "theirs"]).ok().quiet();
+        let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let left_out = |tried: &str| {
+            let rows = report["left_out"].as_array().expect("a list");
+            rows.iter().find(|row| row["tried"] == tried).map(|row| row["why"].clone())
+        };
+        let closed = Some("its permissions close it to you".into());
+        assert_eq!(left_out("write to theirs"), closed);
+        assert_eq!(left_out("rename .envrc in theirs, which doesn't exist"), closed);
+        let set_id = left_out("make a set-user-ID file in theirs");
+        assert_eq!(set_id, Some("you can't make one outside either".into()));
+        // What can be tried all the same is.
+        let line = |tried: &str| {
+            let lines = report["lines"].as_array().expect("a table");
+            lines.iter().find(|line| line["tried"] == tried).map(|line| line["result"].clone())
+        };
+        assert_eq!(line("write .vscode in theirs"), Some("blocked".into()));
+        assert_eq!(line("write .envrc in theirs, which doesn't exist"), Some("blocked".into()));
+    });
+}
+
+#[test]
+fn without_home_it_is_the_one_in_passwd_and_a_missing_one_is_named() {
+    each!(|env| {
+        let (user, home) = (&env.user, env.home().display());
+        let account = format!("{}:x:{}:{}::{home}:/bin/sh\n", user.name, user.uid, user.gid);
+        let passwd = env.write("passwd", account);
+        let check = || env.lnk(["sandbox", "check", "--write", "."]);
+        let run = check().env_remove("HOME").replaced("/etc/passwd", passwd).run();
+        run.ok().quiet().stdout_has("The sandbox holds: ");
+        assert!(env.home().join(".config/lnk/sandbox/check").exists());
+
+        let missing = env.outside().join("none");
+        let line = format!("your home folder {} doesn't exist: make it, or", missing.display());
+        let run = check().env("HOME", &missing).run().fails_with(125).prints("");
+        assert_eq!(run.stderr.lines().count(), 1, "{run}");
+        run.stderr_has(&line);
+    });
+}
+
+#[test]
 fn what_a_killed_check_left_the_next_one_clears() {
     each!(|env| {
         // Killed with more and more bait in place.
         for planted in [1, 2, 4, 7] {
+            let before = bait(env);
             let running = env.lnk(["sandbox", "check", "--read", "~", "--write", "."]).spawn();
-            while bait(env).len() < planted {
+            while bait(env).iter().filter(|name| !before.contains(name)).count() < planted {
                 std::thread::yield_now();
             }
             running.signal(Signal::KILL);
-            running.wait();
-            assert_ne!(bait(env), Vec::<String>::new());
+            let run = running.wait();
+            assert_ne!(
+                bait(env),
+                Vec::<String>::new(),
+                "{planted} planted, before {before:?}: {run}"
+            );
         }
         check(env, &["--write", "."]).ok();
         assert_eq!(bait(env), Vec::<String>::new());
@@ -233,6 +292,7 @@ fn two_at_once_dont_take_each_others_bait() {
         check(env, &["--read", "~", "--write", "."]).ok();
         other.wait().ok();
         assert_eq!(bait(env), Vec::<String>::new());
+        assert!(!env.home().join("Link").exists());
     });
 }
 

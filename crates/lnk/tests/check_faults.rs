@@ -2,7 +2,7 @@
 //! with the feature `faults` can leave one out.
 
 use serde_json::Value;
-use testkit::{TestEnv, each};
+use testkit::{Mounts, TestEnv, each};
 
 /// What `check` says of a sandbox without some fences; its status must fit.
 fn without(env: &TestEnv, fences: &[&str], flags: &[&str]) -> Vec<Value> {
@@ -31,16 +31,21 @@ fn leaks(env: &TestEnv, fences: &[&str], flags: &[&str], rows: &[&str]) {
 
 /// Blocked all the same, by what is left, and the missing layer named.
 fn holds(env: &TestEnv, fence: &str, flags: &[&str], row: &str, missing: &str) {
-    let lines = without(env, &[fence], flags);
+    holds_without(env, &[fence], flags, row, &[missing]);
+}
+
+fn holds_without(env: &TestEnv, fences: &[&str], flags: &[&str], row: &str, missing: &[&str]) {
+    let lines = without(env, fences, flags);
     let line = line(&lines, row);
-    assert_eq!(line["result"], "blocked", "without {fence}: {line:#}");
+    assert_eq!(line["result"], "blocked", "without {fences:?}: {line:#}");
     let layers = line["layers"].as_array().expect("layers");
-    let layer = layers.iter().find(|layer| layer["name"] == missing).expect("a layer of the row");
-    assert_eq!(layer["there"], false, "{line:#}");
-    let others = layers.iter().filter(|layer| layer["name"] != missing);
-    assert!(others.clone().count() > 0, "{line:#}");
-    for other in others.filter(|layer| layer["name"] != "kernel setting") {
-        assert_eq!(other["there"], true, "{line:#}");
+    assert!(layers.len() > missing.len(), "{line:#}");
+    for name in missing {
+        assert!(layers.iter().any(|layer| layer["name"] == *name), "{name} in {line:#}");
+    }
+    for layer in layers.iter().filter(|layer| layer["name"] != "kernel setting") {
+        let is_missing = missing.iter().any(|name| layer["name"] == *name);
+        assert_eq!(layer["there"], !is_missing, "{line:#}");
     }
 }
 
@@ -103,15 +108,9 @@ fn a_folder_that_is_only_read_has_two_layers() {
 fn the_kernels_settings_have_two_layers() {
     each!(|env| {
         let row = "change the kernel's settings in /proc/sys";
+        leaks(env, &["proc-sys", "landlock"], &[], &[row]);
+        holds(env, "proc-sys", &[], row, "mounts");
         holds(env, "landlock", &[], row, "landlock");
-        // Others than root may not write them anyway, which then proves nothing.
-        if env.user.is_root() {
-            leaks(env, &["proc-sys", "landlock"], &[], &[row]);
-            holds(env, "proc-sys", &[], row, "mounts");
-        } else {
-            let lines = without(env, &["proc-sys", "landlock"], &[]);
-            assert_eq!(line(&lines, row)["result"], "not tried");
-        }
     });
 }
 
@@ -130,23 +129,81 @@ fn without_the_filter_its_entries_leak() {
 }
 
 #[test]
-fn what_the_filter_repeats_stays_blocked_without_it() {
-    each!(|env| {
-        holds(env, "seccomp", &[], "find a key in your session keyring", "seccomp");
-        for row in ["mount a file system (mount)", "copy a mount (open_tree)"] {
-            holds(env, "seccomp", &[], row, "seccomp");
-        }
-        holds(env, "seccomp", &[], "make a user namespace", "seccomp");
-    });
-}
-
-#[test]
 fn the_keyring_has_two_layers() {
     each!(|env| {
         let row = "find a key in your session keyring";
         leaks(env, &["keyring", "seccomp"], &[], &[row]);
-        let lines = without(env, &["keyring"], &[]);
+        holds(env, "keyring", &[], row, "keyring");
+        holds(env, "seccomp", &[], row, "seccomp");
+    });
+}
+
+#[test]
+fn without_the_process_namespace_processes_leak() {
+    each!(|env| {
+        leaks(env, &["processes"], &[], &["see a process outside in /proc"]);
+        let row = "signal a process outside";
+        leaks(env, &["processes", "landlock"], &[], &[row]);
+        holds(env, "processes", &[], row, "process namespace");
+        holds(env, "landlock", &[], row, "landlock");
+    });
+}
+
+#[test]
+fn a_process_outside_is_kept_from_being_traced_by_three_layers() {
+    each!(|env| {
+        let row = "trace a process outside (ptrace)";
+        let missing = ["process namespace", "landlock"];
+        holds_without(env, &["processes", "landlock"], &[], row, &missing);
+        holds(env, "processes", &[], row, "process namespace");
+        // Nobody but root has a sandbox without a user namespace.
+        if env.user.is_root() {
+            leaks(env, &["processes", "landlock", "users", "capabilities"], &[], &[row]);
+        }
+    });
+}
+
+#[test]
+fn what_outlives_its_run_is_ended_by_two_layers() {
+    each!(|env| {
+        let row = "outlive its run";
+        leaks(env, &["processes", "leftovers"], &[], &[row]);
+        holds(env, "processes", &[], row, "process namespace");
+        let lines = without(env, &["leftovers"], &[]);
         assert_eq!(line(&lines, row)["result"], "blocked");
+    });
+}
+
+#[test]
+fn new_namespaces_have_two_layers() {
+    each!(|env| {
+        let rows = ["make a user namespace", "make a mount namespace", "make a network namespace"];
+        leaks(env, &["seccomp", "namespace-limit"], &[], &rows);
+        holds(env, "seccomp", &[], rows[0], "seccomp");
+        holds(env, "namespace-limit", &[], rows[0], "namespace limit");
+    });
+}
+
+#[test]
+fn mounts_have_their_layers() {
+    each!(|env| {
+        let rows = [
+            "mount a file system (mount)",
+            "mount a file system (fsopen)",
+            "copy a mount (open_tree)",
+        ];
+        // bubblewrap limits namespaces by putting one into another, as it must for
+        // an ordinary user's terminals.
+        let all = ["seccomp", "capabilities", "landlock", "namespace-limit"];
+        if env.user.is_root() || env.mounts == Mounts::Joiner {
+            leaks(env, &all, &[], &rows);
+        } else {
+            holds_without(env, &all, &[], rows[0], &all[..3]);
+        }
+        for layer in ["seccomp", "capabilities", "landlock"] {
+            holds(env, layer, &[], rows[0], layer);
+        }
+        holds(env, "seccomp", &[], rows[2], "seccomp");
     });
 }
 

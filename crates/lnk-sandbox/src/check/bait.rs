@@ -32,6 +32,9 @@ pub struct Bait {
     record_name: String,
     record: File,
     made: Vec<Entry>,
+    /// Whether another check's bait is in a folder of this one's, which stays in
+    /// the record until that one ends.
+    shared: bool,
 }
 
 /// What was, or may have been, made.
@@ -52,15 +55,13 @@ impl Bait {
         let named = || format!("the records of bait, {}", shown::word(folder));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::open(folder, flags, Mode::empty()).map_err(failed(named()))?;
-        // Held while records are made and cleared: none is cleared unlocked.
-        rustix::fs::flock(&opened, FlockOperation::LockExclusive).map_err(failed(named()))?;
-        let swept = sweep(&opened, folder);
         let record_name = format!("{}{RECORD}", random().map_err(failed("/dev/urandom"))?);
-        let record = swept.and_then(|()| new_record(&opened, &record_name));
-        let unlocked = rustix::fs::flock(&opened, FlockOperation::Unlock);
+        let record = locked(&opened, || {
+            sweep(&opened)?;
+            new_record(&opened, &record_name)
+        });
         let record = record.map_err(failed(named()))?;
-        unlocked.map_err(failed(named()))?;
-        Ok(Bait { folder: opened, record_name, record, made: Vec::new() })
+        Ok(Bait { folder: opened, record_name, record, made: Vec::new(), shared: false })
     }
 
     /// A name that nothing has.
@@ -170,12 +171,19 @@ impl Bait {
     /// # Errors
     /// Naming what is left; the next check tries again.
     pub fn remove(mut self) -> Result<()> {
-        self.clear()
+        self.clear()?;
+        // From here on whoever ends last clears what was shared.
+        rustix::fs::flock(&self.record, FlockOperation::Unlock)
+            .and_then(|()| locked(&self.folder, || sweep(&self.folder)))
+            .map_err(failed("the records of bait"))
     }
 
     fn clear(&mut self) -> Result<()> {
-        clear(&self.made)?;
+        self.shared |= !clear(&self.made)?;
         self.made.clear();
+        if self.shared {
+            return Ok(());
+        }
         match rustix::fs::unlinkat(&self.folder, &self.record_name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(failed("the record of bait")(error)),
@@ -217,14 +225,15 @@ impl Entry {
         path.is_absolute().then_some(Entry { path, identity })
     }
 
-    /// Removes it, if it is still what was made.
-    fn remove(&self) -> Result<(), Errno> {
+    /// Removes it, if it is still what was made. `false` for a folder that stays
+    /// because another check's bait is in it.
+    fn remove(&self) -> Result<bool, Errno> {
         let found = match lstat(&self.path) {
             // Nothing is made behind a link.
-            Err(Errno::LOOP | Errno::NOTDIR) if self.identity.is_none() => return Ok(()),
+            Err(Errno::LOOP | Errno::NOTDIR) if self.identity.is_none() => return Ok(true),
             found => found?,
         };
-        let Some((parent, stat)) = found else { return Ok(()) };
+        let Some((parent, stat)) = found else { return Ok(true) };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let ours = match self.identity {
             Some(identity) => Identity::from(&stat) == identity,
@@ -241,19 +250,34 @@ impl Entry {
             }
         };
         let name = self.path.file_name().filter(|_| ours);
-        let Some(name) = name else { return Ok(()) };
+        let Some(name) = name else { return Ok(true) };
         let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(&parent, name, flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
             // Somebody put something into a folder: it is theirs now.
-            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok(()),
+            Err(Errno::NOTEMPTY) => Ok(!has_bait(&self.path)),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Latest first: a folder after what is in it.
-fn clear(made: &[Entry]) -> Result<()> {
-    let mut result = Ok(());
+fn has_bait(folder: &Path) -> bool {
+    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().as_bytes().starts_with(NAME.as_bytes()))
+}
+
+/// Does something with the records in `folder`, which nobody else touches
+/// meanwhile: none is made or cleared unlocked.
+fn locked<T>(folder: &OwnedFd, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    rustix::fs::flock(folder, FlockOperation::LockExclusive)?;
+    let done = work();
+    rustix::fs::flock(folder, FlockOperation::Unlock)?;
+    done
+}
+
+/// Latest first: a folder after what is in it. Whether all of it is gone.
+fn clear(made: &[Entry]) -> Result<bool> {
+    let mut result = Ok(true);
     for (index, entry) in made.iter().enumerate().rev() {
         // Once it was looked at, only that counts.
         let known = entry.identity.is_none()
@@ -263,13 +287,19 @@ fn clear(made: &[Entry]) -> Result<()> {
         }
         let removed = entry.remove();
         let removed = removed.map_err(failed(format!("bait, {}", shown::word(&entry.path))));
-        result = result.and(removed);
+        result = result.and_then(|whole| Ok(removed? && whole));
     }
     result
 }
 
 /// Clears the records that no check holds.
-fn sweep(opened: &OwnedFd, folder: &Path) -> Result<(), Errno> {
+fn sweep(opened: &OwnedFd) -> Result<(), Errno> {
+    // What is of use only once another record is cleared is so the second time.
+    sweep_once(opened).and_then(|()| sweep_once(opened))
+}
+
+fn sweep_once(opened: &OwnedFd) -> Result<(), Errno> {
+    let folder = format!("/proc/self/fd/{}", opened.as_raw_fd());
     for entry in std::fs::read_dir(folder).map_err(errno)?.flatten() {
         let name = entry.file_name();
         if !name.as_bytes().ends_with(RECORD.as_bytes()) {
@@ -283,7 +313,7 @@ fn sweep(opened: &OwnedFd, folder: &Path) -> Result<(), Errno> {
         let mut text = String::new();
         File::from(record).read_to_string(&mut text).map_err(errno)?;
         let made: Vec<Entry> = text.split_inclusive('\n').filter_map(Entry::parse).collect();
-        if clear(&made).is_ok() {
+        if matches!(clear(&made), Ok(true)) {
             rustix::fs::unlinkat(opened, &name, AtFlags::empty())?;
         }
     }
@@ -408,6 +438,27 @@ mod tests {
         assert!(held.exists());
         drop(living);
         assert_eq!((count(&records), count(&place)), (0, 0));
+    }
+
+    #[test]
+    fn a_folder_that_two_share_goes_with_the_last() {
+        for crashed in [false, true] {
+            let (_keep, records, place) = places();
+            let shared = place.join("shared");
+            let mut one = Bait::begin(&records).unwrap();
+            one.folder(&shared).unwrap();
+            let mut other = Bait::begin(&records).unwrap();
+            assert_eq!(other.folder(&shared), Err(Errno::EXIST));
+            other.file(&shared, b"secret").unwrap();
+            if crashed {
+                crash(one)
+            } else {
+                one.remove().unwrap()
+            }
+            assert_eq!(count(&shared), 1);
+            other.remove().unwrap();
+            assert_eq!((count(&place), count(&records)), (0, 0));
+        }
     }
 
     #[test]

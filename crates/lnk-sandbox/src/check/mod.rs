@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::request::Request;
 use crate::state::Settings;
 use bait::Bait;
-use probe::{Answers, PROBE, Script, WAIT};
+use probe::{Answers, KEYS, PROBE, Script, WAIT};
 use rows::{Held, Missing, Row, Seen, Table};
 use tries::Answer;
 
@@ -94,6 +94,8 @@ pub struct Layer {
 /// What `check` found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// The name of the sandbox that was checked, `check-PID`.
+    pub sandbox: String,
     /// The table.
     pub lines: Vec<Line>,
     /// What this machine has nothing to try for, and why.
@@ -167,13 +169,25 @@ struct Sandbox<'a> {
     spec: Option<&'a Path>,
 }
 
+impl Sandbox<'_> {
+    /// The probe as its program.
+    fn probe(&self) -> Command {
+        let mut command = Command::new(&self.caller.own_binary);
+        command.args(["sandbox", "run"]).args(self.flags).args(["--", OWN_BINARY, PROBE]);
+        if let Some(folder) = working_folder(self.policy) {
+            command.current_dir(folder);
+        }
+        command
+    }
+}
+
 fn with_bait(
     bait: &mut Bait,
     asked: &Sandbox<'_>,
     folder: &Path,
     signals: &Taken,
 ) -> Result<Checked> {
-    let Sandbox { policy, caller, flags, spec } = *asked;
+    let Sandbox { policy, caller, spec, .. } = *asked;
     let secret = Bait::name()?.into_bytes();
     let secret_file = bait.file(folder, &secret).map_err(failed("bait in Link's settings"))?;
     let open = File::open(&secret_file).map_err(failed("bait in Link's settings"))?;
@@ -185,6 +199,7 @@ fn with_bait(
         settings: folder,
         process: (process.pid(), &word),
         key: key.as_ref().map(|()| word.as_str()).map_err(Clone::clone),
+        other_session: key.is_ok().then(|| has_other_session(asked, &word)).flatten(),
         variable: &variable,
         descriptor: bait::identity(open.as_fd()).map_err(failed("bait in Link's settings"))?,
         secret_file: &secret_file,
@@ -204,16 +219,12 @@ fn with_bait(
     }
 
     table.know_outside(&outside);
-    let mut command = Command::new(&caller.own_binary);
-    command.args(["sandbox", "run"]).args(flags);
-    command.args(["--", OWN_BINARY, PROBE]).env(&variable, "1");
-    if let Some(folder) = working_folder(policy) {
-        command.current_dir(folder);
-    }
+    let mut command = asked.probe();
+    command.env(&variable, "1");
     let evidence = table.rows.iter().flat_map(|row| &row.layers);
     let evidence = evidence.filter_map(|(_, seen)| match seen {
         Seen::By(evidence) => Some(evidence.clone()),
-        Seen::Answer | Seen::Errno(_) => None,
+        Seen::Answer | Seen::Alone | Seen::NamespacesLimited | Seen::Before(_) => None,
     });
     let script = Script {
         secret,
@@ -279,31 +290,59 @@ fn key_in_the_session(name: &str) -> Result<(), String> {
         .map_err(|error| format!("this machine lets you keep no keys: {}", reason(&error)))
 }
 
+/// Whether the sandbox's session keyring isn't this one, which holds `key`: what
+/// `/proc/keys` shows depends on who opens it. `None` where that can't be told.
+fn has_other_session(asked: &Sandbox<'_>, key: &str) -> Option<bool> {
+    let shows_it = |mut command: Command| {
+        let keys = File::open("/proc/keys").ok()?;
+        command.args([KEYS, key]).stdin(keys).stdout(Stdio::null()).stderr(Stdio::null());
+        match command.status().ok()?.code()? {
+            probe::SHOWN => Some(true),
+            probe::NOT_SHOWN => Some(false),
+            _ => None,
+        }
+    };
+    let mut outside = Command::new(&asked.caller.own_binary);
+    outside.arg(PROBE);
+    shows_it(outside).filter(|shown| *shown)?;
+    shows_it(asked.probe()).map(|shown| !shown)
+}
+
 fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
     let left_out = |missing: Missing| LeftOut { tried: missing.what, why: missing.why };
-    let mut report =
-        Report { lines: Vec::new(), left_out: table.left_out.into_iter().map(left_out).collect() };
+    let mut report = Report {
+        sandbox: format!("check-{}", std::process::id()),
+        lines: Vec::new(),
+        left_out: table.left_out.into_iter().map(left_out).collect(),
+    };
     let mut seen = inside.evidence.iter().copied();
     for (index, row) in table.rows.into_iter().enumerate() {
-        let looks: Vec<_> = row
-            .layers
-            .iter()
-            .map(|(_, by)| matches!(by, Seen::By(_)).then(|| seen.next().flatten()))
-            .collect();
+        let look = |(_, by): &(_, Seen)| match by {
+            Seen::By(_) => seen.next().flatten(),
+            Seen::NamespacesLimited => inside.namespaces_limited,
+            Seen::Before(there) => Some(*there),
+            Seen::Answer | Seen::Alone => None,
+        };
+        let looks: Vec<Option<bool>> = row.layers.iter().map(look).collect();
         let control = outside.tries.get(index).copied();
         let control = control.filter(|_| row.shows.control_reached(outside));
         let answer = inside.tries.get(index).copied().map(|answer| match answer {
             Answer::Through if !row.shows.reached(inside) => Answer::Elsewhere,
             answer => answer,
         });
-        match judge_row(&row, control, answer) {
+        match judge_row(&row, control, answer, &looks) {
             Judged::LeftOut(why) => {
                 report.left_out.push(LeftOut { tried: row.what, why: why.into() });
             }
             Judged::Line(result, by) => {
-                let layers = row.layers.iter().zip(looks).map(|((name, by), look)| Layer {
-                    name,
-                    there: look.unwrap_or_else(|| by_the_answer(by, answer, result)),
+                let others_missing = looks.iter().filter(|look| **look != Some(false)).count() == 1;
+                let layers = row.layers.iter().zip(&looks).map(|((name, by), look)| {
+                    let there = match by {
+                        Seen::By(_) | Seen::NamespacesLimited | Seen::Before(_) => *look,
+                        Seen::Answer => by_the_answer(result),
+                        Seen::Alone => by_the_answer(result).filter(|_| others_missing),
+                    };
+                    Layer { name, there }
                 });
                 let layers = layers.collect();
                 report.lines.push(Line { tried: row.what, result, by, layers });
@@ -327,15 +366,12 @@ fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
     report
 }
 
-/// Whether a layer is there, by the answer alone.
-fn by_the_answer(by: &Seen, answer: Option<Answer>, result: Verdict) -> Option<bool> {
-    match (result, by) {
-        (Verdict::Leak, _) => Some(false),
-        (Verdict::Blocked, Seen::Errno(errno)) => {
-            (answer == Some(Answer::Refused(*errno))).then_some(true)
-        }
-        (Verdict::Blocked, _) => Some(true),
-        (Verdict::Allowed | Verdict::Open | Verdict::NotTried, _) => None,
+/// Whether the one layer that can't be looked at is there.
+fn by_the_answer(result: Verdict) -> Option<bool> {
+    match result {
+        Verdict::Leak => Some(false),
+        Verdict::Blocked => Some(true),
+        Verdict::Allowed | Verdict::Open | Verdict::NotTried => None,
     }
 }
 
@@ -344,7 +380,12 @@ enum Judged {
     LeftOut(&'static str),
 }
 
-fn judge_row(row: &Row, control: Option<Answer>, answer: Option<Answer>) -> Judged {
+fn judge_row(
+    row: &Row,
+    control: Option<Answer>,
+    answer: Option<Answer>,
+    looks: &[Option<bool>],
+) -> Judged {
     let because = |errno: i32| Some(reason(&std::io::Error::from_raw_os_error(errno)));
     let not_tried = |why: String| Judged::Line(Verdict::NotTried, Some(why));
     let Some(answer) = answer else {
@@ -367,7 +408,12 @@ fn judge_row(row: &Row, control: Option<Answer>, answer: Option<Answer>) -> Judg
         };
     };
     match answer {
-        Answer::Refused(errno) if row.blocked.contains(&errno) && control != answer => {
+        Answer::Refused(errno) if control == answer => {
+            judge_by_looks(row, looks).unwrap_or_else(|| {
+                not_tried(format!("outside too: {}", because(errno).unwrap_or_default()))
+            })
+        }
+        Answer::Refused(errno) if row.blocked.contains(&errno) => {
             Judged::Line(Verdict::Blocked, because(errno))
         }
         Answer::Refused(errno) => {
@@ -378,4 +424,20 @@ fn judge_row(row: &Row, control: Option<Answer>, answer: Option<Answer>) -> Judg
         }
         Answer::Through => Judged::Line(Verdict::Leak, None),
     }
+}
+
+/// Where the caller's own permissions refuse a try that the sandbox's layers
+/// refuse before them: what is seen of the layers decides.
+fn judge_by_looks(row: &Row, looks: &[Option<bool>]) -> Option<Judged> {
+    let there = row.layers.iter().zip(looks).filter(|(_, look)| **look == Some(true));
+    let there: Vec<&str> = there.map(|((name, _), _)| *name).collect();
+    if !there.is_empty() {
+        return Some(Judged::Line(Verdict::Blocked, Some(there.join(", "))));
+    }
+    if looks.iter().all(Option::is_none) {
+        return row.optional.map(Judged::LeftOut);
+    }
+    let missing = looks.iter().all(|look| *look == Some(false));
+    let why = "no layer of the sandbox's is there, only your own permissions";
+    missing.then(|| Judged::Line(Verdict::Leak, Some(why.into())))
 }

@@ -14,14 +14,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::tries::{Answer, Evidence, Try, landlock_layers};
+use super::tries::{Answer, Evidence, Try, contains, landlock_layers, namespaces_are_limited};
 use crate::error::{Error, Result, failed};
+use crate::linux::inner::Place;
 
 /// The first argument that makes `lnk` a probe.
 pub const PROBE: &str = "__probe";
 /// The second that makes it wait for the end of its standard input, to be found
 /// by the third.
 pub const WAIT: &str = "wait";
+/// The second that makes it open its standard input, which is `/proc/keys`,
+/// again as itself and look for the third.
+pub const KEYS: &str = "keys";
+/// The status where it is there.
+pub const SHOWN: i32 = 10;
+/// The status where it isn't.
+pub const NOT_SHOWN: i32 = 11;
 /// How long all tries together may take.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// How long what a sandbox leaves behind may still be ending.
@@ -46,6 +54,8 @@ enum Told {
     Tried(Answer),
     Saw(Option<bool>),
     LandlockLayers(Option<u32>),
+    /// It waits for a byte while its user namespace is looked at from outside.
+    InNamespace(Place),
     Done,
 }
 
@@ -58,6 +68,8 @@ pub struct Answers {
     pub evidence: Vec<Option<bool>>,
     /// The Landlock rulesets that held the probe.
     pub landlock_layers: Option<u32>,
+    /// Whether its user namespace can have no other in it.
+    pub namespaces_limited: Option<bool>,
     /// Whether something of it was still there after its end.
     pub left_behind: bool,
     /// The status of what was started.
@@ -68,9 +80,18 @@ pub struct Answers {
     pub signal: Option<i32>,
 }
 
-/// Runs the probe: `lnk __probe`, or `lnk __probe wait WORD`.
+/// Runs the probe: `lnk __probe`, `lnk __probe wait WORD`, `lnk __probe keys KEY`.
 pub fn main_probe(mut arguments: impl Iterator<Item = OsString>) -> ! {
-    if arguments.next().is_some_and(|first| first == WAIT) {
+    let first = arguments.next();
+    if first.as_ref().is_some_and(|first| first == KEYS) {
+        let key = arguments.next().unwrap_or_default();
+        exit_now(match std::fs::read("/proc/self/fd/0") {
+            Ok(keys) if contains(&keys, &key.to_string_lossy()) => SHOWN,
+            Ok(_) => NOT_SHOWN,
+            Err(_) => 1,
+        })
+    }
+    if first.is_some_and(|first| first == WAIT) {
         // Where only descendants may be traced, the bait may be by anyone.
         let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
         let mut byte = [0u8];
@@ -89,6 +110,9 @@ fn try_all() -> io::Result<()> {
     for look in &script.evidence {
         tell(&Told::Saw(look.look()))?;
     }
+    let users = std::fs::read_link("/proc/self/ns/user").unwrap_or_default();
+    tell(&Told::InNamespace((&users).into()))?;
+    read_exactly(&mut [0])?;
     for attempt in &script.tries {
         tell(&Told::Tried(attempt.make(&script.secret)))?;
     }
@@ -153,18 +177,22 @@ pub fn run(mut command: Command, script: &Script, signals: &Taken) -> Result<Ans
     else {
         return Err(failed("pipes to the probe")(Errno::BADF));
     };
-    let mut probe =
-        Probe { child, stdout: stdout.into(), buffer: Vec::new(), answers: Answers::default() };
-    let stdin = OwnedFd::from(stdin);
+    let mut probe = Probe {
+        child,
+        stdin: stdin.into(),
+        stdout: stdout.into(),
+        buffer: Vec::new(),
+        answers: Answers::default(),
+    };
     // What doesn't read it says why on standard error.
-    let _ = write_all(&stdin, &framed(script));
+    let _ = write_all(&probe.stdin, &framed(script));
     let deadline = Instant::now() + DEADLINE;
     probe.hear(signals, deadline)?;
     let status = probe.child.wait().map_err(failed("the probe"))?;
     probe.answers.status = status.code();
     probe.answers.left_behind = !probe.is_at_end(Instant::now() + END)?;
     // What was left behind ends now.
-    drop(stdin);
+    drop(probe.stdin);
     if !probe.answers.left_behind {
         let complaints = io::read_to_string(stderr).unwrap_or_default();
         probe.answers.complaints = complaints;
@@ -174,6 +202,7 @@ pub fn run(mut command: Command, script: &Script, signals: &Taken) -> Result<Ans
 
 struct Probe {
     child: Child,
+    stdin: OwnedFd,
     stdout: OwnedFd,
     buffer: Vec<u8>,
     answers: Answers,
@@ -221,6 +250,10 @@ impl Probe {
                 Told::Tried(answer) => self.answers.tries.push(answer),
                 Told::Saw(seen) => self.answers.evidence.push(seen),
                 Told::LandlockLayers(layers) => self.answers.landlock_layers = layers,
+                Told::InNamespace(users) => {
+                    self.answers.namespaces_limited = namespaces_are_limited(users.as_ref());
+                    let _ = write_all(&self.stdin, &[0]);
+                }
                 Told::Done => done = true,
             }
         }

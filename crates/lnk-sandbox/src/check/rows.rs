@@ -31,6 +31,8 @@ const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 const CLOSED: &[i32] = &[libc::ENOENT, libc::EACCES];
 /// What read-only mounts and Landlock answer.
 const READ_ONLY: &[i32] = &[libc::EROFS, libc::EACCES];
+/// Why what is granted isn't tried where the grant doesn't help.
+const CLOSED_TO_YOU: &str = "its permissions close it to you";
 /// What a network namespace without a route answers.
 const NO_ROUTE: &[i32] = &[libc::ENETUNREACH];
 
@@ -66,8 +68,12 @@ pub enum Seen {
     By(Evidence),
     /// By the row's own answer, since nothing else can refuse it.
     Answer,
-    /// By this errno, which shows only where no other layer answers before it.
-    Errno(i32),
+    /// By the row's answer where every other layer is missing.
+    Alone,
+    /// By trying from outside, in the sandbox's user namespace.
+    NamespacesLimited,
+    /// It was seen before.
+    Before(bool),
 }
 
 /// How it is seen from outside whether a try that worked reached there.
@@ -118,6 +124,8 @@ pub struct Held<'a> {
     pub process: (i32, &'a str),
     /// The name of the key in the session keyring, if there is one.
     pub key: Result<&'a str, String>,
+    /// Whether the sandbox has another session keyring, if that can be told.
+    pub other_session: Option<bool>,
     /// The variable that is set for the run.
     pub variable: &'a str,
     /// The file that is open for the run.
@@ -157,7 +165,7 @@ impl<'a> Table<'a> {
         table.dot_files()?;
         table.spec(held.spec);
         table.processes(held.process);
-        table.keyring(&held.key);
+        table.keyring(&held.key, held.other_session);
         table.unix_sockets()?;
         table.own_addresses()?;
         table.routes();
@@ -347,7 +355,7 @@ impl<'a> Table<'a> {
     fn write_file(&mut self, what: String, file: &Path) {
         let allowed = self.opened(file, true);
         let row = self.add(what, Try::Write { path: file.into() }, READ_ONLY);
-        row.control = Try::MayWrite { path: file.into() };
+        row.control = may_write(file);
         row.optional = Some("you may not write it outside either");
         row.layers = vec![("mounts", Seen::Answer)];
         row.allowed = allowed;
@@ -358,18 +366,24 @@ impl<'a> Table<'a> {
             return self.leave_out(what, "it isn't here");
         };
         let allowed = self.opened(&path, true);
+        let only_read = allowed.is_none() && self.opened(&path, false).is_some();
         let landlock = allowed.is_none() && !self.is_in_a_private_place(folder);
         let folder = folder.to_path_buf();
         let row = self.add(what, Try::Create { path: (&path).into() }, READ_ONLY);
-        row.control = Try::MayWrite { path: (&folder).into() };
+        row.control = may_write(&folder);
         // Whose permission is missing outside meets the read-only mount first.
         row.control_too = &[libc::EACCES];
-        row.optional = Some("it is read-only for everyone here");
+        row.optional = Some(match allowed {
+            None => "it is read-only for everyone here",
+            Some(_) => CLOSED_TO_YOU,
+        });
         row.layers = if landlock {
             vec![
                 ("mounts", Seen::By(Evidence::ReadOnly { path: (&folder).into() })),
                 ("landlock", Seen::By(Evidence::Landlock { outside: 0 })),
             ]
+        } else if only_read {
+            vec![("mounts", Seen::By(Evidence::ReadOnly { path: (&folder).into() }))]
         } else {
             vec![("mounts", Seen::Answer)]
         };
@@ -423,7 +437,9 @@ impl<'a> Table<'a> {
                 let to = folder.join(Bait::name()?);
                 let what = format!("write {name} in {typed}{there}");
                 let row = self.add(what, change, READ_ONLY);
-                row.control = Try::MayWrite { path: (&folder).into() };
+                row.control = may_write(&folder);
+                row.control_too = &[libc::EACCES];
+                row.optional = Some(CLOSED_TO_YOU);
                 row.layers = vec![("mounts", Seen::Answer)];
                 if opened {
                     row.allowed = Some(format!("--write-dot-files {typed}"));
@@ -435,7 +451,9 @@ impl<'a> Table<'a> {
                     attempt,
                     &[libc::EBUSY, libc::EXDEV, libc::EROFS],
                 );
-                row.control = Try::MayWrite { path: (&folder).into() };
+                row.control = may_write(&folder);
+                row.control_too = &[libc::EACCES];
+                row.optional = Some(CLOSED_TO_YOU);
                 row.layers = vec![("mounts", Seen::Answer)];
             }
         }
@@ -447,7 +465,7 @@ impl<'a> Table<'a> {
         if let Some(spec) = spec {
             let refused = &[libc::EROFS, libc::EACCES, libc::ENOENT];
             let row = self.add("write to the spec", Try::Write { path: spec.into() }, refused);
-            row.control = Try::MayWrite { path: spec.into() };
+            row.control = may_write(spec);
             row.optional = Some("you may not write it outside either");
             row.layers = vec![("mounts", Seen::Answer)];
         }
@@ -467,10 +485,12 @@ impl<'a> Table<'a> {
         let trace = Try::Trace { pid, token: token() };
         let row = self.add("trace a process outside (ptrace)", trace, &[libc::ESRCH, libc::EPERM]);
         row.layers = namespace();
+        row.layers.push(("landlock", Seen::By(Evidence::Landlock { outside: 0 })));
+        row.layers.push(("user namespace", self::namespace("user")));
         row.optional = Some("this machine lets nobody trace");
     }
 
-    fn keyring(&mut self, key: &Result<&str, String>) {
+    fn keyring(&mut self, key: &Result<&str, String>, other_session: Option<bool>) {
         let what = "find a key in your session keyring";
         match key {
             Ok(name) => {
@@ -478,7 +498,7 @@ impl<'a> Table<'a> {
                 let row = self.add(what, find, &[libc::EPERM, libc::ENOKEY]);
                 row.layers = vec![
                     ("seccomp", Seen::By(Evidence::KeyFilter)),
-                    ("keyring", Seen::Errno(libc::ENOKEY)),
+                    ("keyring", other_session.map_or(Seen::Alone, Seen::Before)),
                 ];
             }
             Err(why) => self.leave_out(what, why.clone()),
@@ -651,6 +671,7 @@ impl<'a> Table<'a> {
             let attempt = Try::SetId { folder: (&folder).into(), name: Bait::name()? };
             let row =
                 self.add(format!("make a set-user-ID file in {name}"), attempt, &[libc::EPERM]);
+            row.control = Try::WithoutCapabilities(Box::new(row.attempt.clone()));
             row.layers = vec![("seccomp", Seen::Answer)];
             row.optional = Some("you can't make one outside either");
         }
@@ -668,7 +689,7 @@ impl<'a> Table<'a> {
             let row = self.add(format!("make {name}"), attempt, &[libc::EPERM, libc::ENOSPC]);
             row.layers = vec![
                 ("seccomp", Seen::By(Evidence::UnshareFilter)),
-                ("namespace limit", Seen::Errno(libc::ENOSPC)),
+                ("namespace limit", Seen::NamespacesLimited),
             ];
             row.optional = Some("this machine lets you make none");
         }
@@ -683,7 +704,11 @@ impl<'a> Table<'a> {
             row.layers = vec![
                 ("seccomp", Seen::By(Evidence::MountFilter)),
                 ("capabilities", Seen::By(Evidence::NoCapabilities)),
+                ("owner of the mounts", Seen::By(Evidence::MountsOfAnother)),
             ];
+            if by == MountCall::Mount {
+                row.layers.push(("landlock", Seen::By(Evidence::Landlock { outside: 0 })));
+            }
             row.optional = Some("this machine lets you mount nothing");
         }
         let row = self.add("use io_uring", Try::IoUring, &[libc::ENOSYS]);
@@ -702,7 +727,7 @@ impl<'a> Table<'a> {
         row.layers = vec![("descriptors", Seen::Answer)];
         // The last: what it leaves is looked for at the probe's end.
         let row = self.add("outlive its run", Try::LeaveBehind, &[]);
-        row.layers = vec![("process namespace", namespace("pid"))];
+        row.layers = vec![("process namespace", namespace("pid")), ("supervisor", Seen::Alone)];
         row.shows = Shows::Process;
     }
 }
@@ -714,6 +739,12 @@ fn dot_names(folder: &Path) -> Vec<&'static str> {
         name.if_missing == protected::IfMissing::Placeholder || folder.join(name.name).exists()
     });
     std::iter::once(protected::GIT).chain(names.map(|name| name.name)).collect()
+}
+
+/// Whether what a sandbox runs as may write it, by its permissions: root has no
+/// capability inside.
+fn may_write(path: &Path) -> Try {
+    Try::WithoutCapabilities(Box::new(Try::MayWrite { path: path.into() }))
 }
 
 /// Whether a path fits into the address of a Unix socket, unix(7).

@@ -94,6 +94,8 @@ pub enum Try {
     /// Leaves a process behind that holds standard output open until standard
     /// input ends.
     LeaveBehind,
+    /// Another try, without the capabilities that root has outside only.
+    WithoutCapabilities(Box<Try>),
 }
 
 /// A call that makes or copies mounts.
@@ -178,6 +180,10 @@ impl Try {
             Try::Variable { name } => variable(name),
             Try::Descriptor { identity } => descriptor(*identity),
             Try::LeaveBehind => leave_behind(),
+            Try::WithoutCapabilities(attempt) => in_child(|| {
+                drop_capabilities()?;
+                attempt.attempt(secret)
+            }),
         }
     }
 }
@@ -251,7 +257,9 @@ fn see_process(token: &str) -> io::Result<()> {
     if seen { Ok(()) } else { failed(libc::ENOENT) }
 }
 
-fn contains(text: &[u8], word: &str) -> bool {
+/// Whether a word is in a text.
+#[must_use]
+pub fn contains(text: &[u8], word: &str) -> bool {
     text.windows(word.len()).any(|part| part == word.as_bytes())
 }
 
@@ -356,6 +364,13 @@ fn leave_behind() -> io::Result<()> {
     Ok(())
 }
 
+fn drop_capabilities() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(set_capabilities(None, none)?)
+}
+
 /// Does it in a process of its own, which whatever it changes ends with.
 fn in_child(attempt: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match count_in_child(|| match attempt() {
@@ -407,6 +422,9 @@ pub enum Evidence {
     KeyFilter,
     /// No capability, and none to be had.
     NoCapabilities,
+    /// The mount namespace belongs to a user namespace around this one, where
+    /// capabilities of this one are of no use.
+    MountsOfAnother,
 }
 
 impl Evidence {
@@ -442,6 +460,7 @@ impl Evidence {
             Evidence::KeyFilter => {
                 Some(errno(lnk_sys::keyring::find_in_session(c"none")) == Some(libc::EPERM))
             }
+            Evidence::MountsOfAnother => mounts_are_of_another(),
             Evidence::NoCapabilities => {
                 let status = fs::read_to_string("/proc/self/status").ok()?;
                 let none = |set: &str| {
@@ -451,6 +470,40 @@ impl Evidence {
                 Some(none("CapEff:") && none("CapPrm:") && none("CapBnd:"))
             }
         }
+    }
+}
+
+fn mounts_are_of_another() -> Option<bool> {
+    let mounts = fs::File::open("/proc/self/ns/mnt").ok()?;
+    match lnk_sys::mount::owning_user_namespace(mounts.as_fd()) {
+        Ok(owner) => {
+            let (owner, own) =
+                (rustix::fs::fstat(&owner).ok()?, fs::metadata("/proc/self/ns/user"));
+            Some(owner.st_ino != own.ok()?.ino())
+        }
+        // It lies around this one, NS_GET_USERNS of ioctl_ns(2).
+        Err(error) => (error.raw_os_error() == Some(libc::EPERM)).then_some(true),
+    }
+}
+
+/// Whether nobody in a user namespace can make another in it, tried from here:
+/// inside the filter answers first. `None` where that can't be told.
+#[must_use]
+pub fn namespaces_are_limited(users: &Path) -> Option<bool> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    let in_it = fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let link = process.path().join("ns/user");
+        (fs::read_link(&link).ok()? == users).then_some(link)
+    });
+    let namespace = fs::File::open(in_it?).ok()?;
+    let made = in_child(|| {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))?;
+        lnk_sys::attempt::new_namespaces(libc::CLONE_NEWUSER)
+    });
+    match made.map_err(|error| error.raw_os_error()) {
+        Ok(()) => Some(false),
+        Err(Some(libc::ENOSPC)) => Some(true),
+        Err(_) => None,
     }
 }
 

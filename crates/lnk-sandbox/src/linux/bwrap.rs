@@ -40,11 +40,22 @@ impl Arguments {
             "--die-with-parent",
             "--as-pid-1",
         ];
-        let shared = |flag: &str| flag == "--unshare-net" && faults.has(Fault::Network);
-        arguments.extend(flags.into_iter().filter(|flag| !shared(flag)));
-        arguments.extend(["--cap-drop", "ALL"]);
+        let left_out = |flag: &str| match flag {
+            "--unshare-net" => faults.has(Fault::Network),
+            "--unshare-pid" | "--as-pid-1" => faults.has(Fault::Processes),
+            "--unshare-user" => faults.has(Fault::Users),
+            "--disable-userns" => faults.has(Fault::Users) || faults.has(Fault::NamespaceLimit),
+            _ => false,
+        };
+        arguments.extend(flags.into_iter().filter(|flag| !left_out(flag)));
+        let capabilities = if faults.has(Fault::Capabilities) { "--cap-add" } else { "--cap-drop" };
+        arguments.extend([capabilities, "ALL"]);
         arguments.extend(["--hostname", "lnk"]);
-        arguments.extend(["--proc", "/proc"]);
+        if faults.has(Fault::Processes) {
+            arguments.extend(["--bind", "/proc", "/proc"]);
+        } else {
+            arguments.extend(["--proc", "/proc"]);
+        }
         arguments
     }
 

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
 
 use crate::error::{Error, Result, failed, reason};
+use crate::faults::{Fault, Faults};
 use crate::linux::inner::Expected;
 use crate::linux::tree;
 use crate::mountinfo::Mounts;
@@ -101,10 +102,12 @@ pub fn finish(root: &OwnedFd) -> Result<(), String> {
 ///
 /// # Errors
 /// What failed.
-pub fn join(mounts: &OwnedFd, users: &OwnedFd) -> Result<OwnedFd, String> {
+pub fn join(mounts: &OwnedFd, users: &OwnedFd, faults: &Faults) -> Result<OwnedFd, String> {
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))
-        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
+    if !faults.has(Fault::Users) {
+        move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))
+            .map_err(|error| format!("setns: {}", reason(&error.into())))?;
+    }
     move_into_link_name_space(mounts.as_fd(), Some(LinkNameSpaceType::Mount))
         .map_err(|error| format!("setns: {}", reason(&error.into())))?;
     rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

@@ -124,7 +124,10 @@ impl Joiner<'_> {
         let nested = Nested::of(&self.plan.mounts);
         let child = self.wait_for_child()?;
         let child = pidfd_open(child, PidfdFlags::empty()).map_err(unsupported("pidfd_open"))?;
-        let spaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
+        let spaces = match self.plan.faults.has(Fault::Users) {
+            false => ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT,
+            true => ThreadNameSpaceType::MOUNT,
+        };
         rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces)
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());

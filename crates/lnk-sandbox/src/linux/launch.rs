@@ -13,10 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, wait, waitpid,
 };
 
 use crate::error::{Error, Result, failed};
+use crate::faults::Fault;
 use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, SIGNALS, number};
 use crate::linux::broker::{Broker, Inside};
 use crate::linux::bwrap::Arguments;
@@ -634,9 +635,9 @@ impl Run<'_> {
                 if lnk_sys::fd::close_all_but(&kept).is_err() {
                     exit_now(1);
                 }
-                let watched = &self.launch.plan.watched;
+                let Plan { watched, faults, .. } = self.launch.plan;
                 let finished = || {
-                    let root = finish::join(&mounts, &users)?;
+                    let root = finish::join(&mounts, &users, faults)?;
                     finish::finish(&root)?;
                     Ok(root)
                 };
@@ -694,7 +695,9 @@ impl Run<'_> {
             let _ = pidfd_send_signal(&helper.process, Signal::KILL);
             let _ = waitpid(Some(helper.pid), WaitOptions::empty());
         }
-        reap_the_rest();
+        if !self.launch.plan.faults.has(Fault::Leftovers) {
+            reap_the_rest();
+        }
     }
 }
 
@@ -712,7 +715,7 @@ fn is_readable(fd: &OwnedFd) -> Result<bool> {
 /// 1, whose end ends all the others.
 fn reap_the_rest() {
     loop {
-        match waitpid(None, WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => continue,
             Ok(None) => {}
             Err(_) => return,
@@ -723,7 +726,7 @@ fn reap_the_rest() {
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
         }
-        if children.is_empty() || waitpid(None, WaitOptions::empty()).is_err() {
+        if children.is_empty() || wait(WaitOptions::empty()).is_err() {
             return;
         }
     }

@@ -64,7 +64,7 @@ pub fn check(args: Args) -> Result<u8> {
 fn table(report: &Report) -> String {
     let lines = report.lines.iter().map(|line| {
         let by = match (line.result, &line.by) {
-            (Verdict::Allowed | Verdict::NotTried, Some(by)) => format!(" ({by})"),
+            (Verdict::Allowed | Verdict::Leak | Verdict::NotTried, Some(by)) => format!(" ({by})"),
             _ => String::new(),
         };
         format!("{:<9}  {}{by}\n", line.result.word(), line.tried)
