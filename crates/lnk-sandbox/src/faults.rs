@@ -38,6 +38,12 @@ pub enum Fault {
     Descriptors,
     /// Clearing the environment.
     Environment,
+    /// Landlock's list of programs.
+    Programs,
+    /// The loader's copy that runs nothing by itself.
+    Loader,
+    /// Making files in memory that can't be executed.
+    Memory,
 }
 
 /// The fences that are left out.
@@ -68,6 +74,9 @@ impl Faults {
                 "leftovers" => Fault::Leftovers,
                 "descriptors" => Fault::Descriptors,
                 "environment" => Fault::Environment,
+                "programs" => Fault::Programs,
+                "loader" => Fault::Loader,
+                "memory" => Fault::Memory,
                 _ => return None,
             })
         };

@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
 use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
-use crate::programs::{Programs, loader};
+use crate::programs::Programs;
+use crate::programs::loader::{self, Unpatchable};
 use crate::system::{self, Entry};
 use lnk_spec::shown;
 use rustix::fs::FileType;
@@ -195,7 +196,7 @@ impl Plan {
         watched.extend(hidden);
         layout.hold_the_ways()?;
         layout.links(&policy.links);
-        let programs = layout.programs(&policy.programs)?;
+        let programs = layout.programs(&policy.programs, &policy.faults)?;
 
         let writable = policy.grants.iter().filter(|grant| grant.write);
         let mut plan = Plan {
@@ -210,6 +211,12 @@ impl Plan {
             mounts: layout.mounts.ordered(),
             faults: policy.faults.clone(),
         };
+        // What its caller gives it of `lnk` itself, as `check` does.
+        if let Programs::Listed(list) = &mut plan.programs
+            && plan.program.first().is_some_and(|program| program == OWN_BINARY)
+        {
+            list.add(OWN_BINARY.into(), plan.own_binary.1);
+        }
         if !plan.shows(&plan.cwd) {
             return Err(cwd_closed(policy));
         }
@@ -489,20 +496,31 @@ impl Layout {
 
     /// The programs that may run, without those that aren't seen inside; each
     /// loader is covered by a copy that runs no program by itself.
-    fn programs(&mut self, asked: &Programs) -> Result<Programs> {
+    fn programs(&mut self, asked: &Programs, faults: &Faults) -> Result<Programs> {
         let Programs::Listed(list) = asked else { return Ok(asked.clone()) };
         let mut list = list.clone();
         list.files.retain(|(real, _)| self.mounts.shows(real));
         list.folders.retain(|(real, _)| self.mounts.shows(real));
         list.loaders.retain(|real| self.mounts.shows(real));
-        for real in &list.loaders {
+        for real in std::mem::take(&mut list.loaders) {
+            let (identity, _) = looked_at(&real)?;
+            if faults.has(Fault::Loader) {
+                list.add(real, identity);
+                continue;
+            }
             let refused =
-                |why: &str| Error::Refused(format!("the loader {}: {why}", shown::word(real)));
-            let (identity, _) = looked_at(real)?;
+                |why: &str| Error::Refused(format!("the loader {}: {why}", shown::word(&real)));
             let bytes =
-                std::fs::read(real).map_err(|error| refused(&crate::error::reason(&error)))?;
-            let closed = loader::closed_copy(&bytes).map_err(|why| refused(&why.to_string()))?;
-            self.cover(real.clone(), &closed, 0o555, false, Some(identity));
+                std::fs::read(&real).map_err(|error| refused(&crate::error::reason(&error)))?;
+            match loader::closed_copy(&bytes) {
+                Ok(closed) => {
+                    self.cover(real.clone(), &closed, 0o555, false, Some(identity));
+                    list.add_loader(real);
+                }
+                Err(why @ Unpatchable::NoSpareHeader) => return Err(refused(&why.to_string())),
+                // No loader: what names it as one doesn't start outside either.
+                Err(Unpatchable::NotShared | Unpatchable::HasLoader) => {}
+            }
         }
         Ok(Programs::Listed(list))
     }

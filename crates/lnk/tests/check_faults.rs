@@ -237,3 +237,22 @@ fn an_inherited_descriptor_leaks() {
 fn the_environment_leaks() {
     each!(|env| leaks(env, &["environment"], &[], &["read a variable of your environment"]));
 }
+
+#[test]
+fn without_the_fences_of_a_list_programs_leak() {
+    each!(|env| {
+        let flags = ["--write", ".", "--command", "sh"];
+        let unlisted = "run a program that isn't listed";
+        let copy = format!("run a copy of a listed program in {}", env.project().display());
+        let loader = "run a program by the loader /usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+        let memory = "run a program in memory (memfd_create)";
+        let rows = [unlisted, &copy, "run a copy of a listed program in /tmp", loader, memory];
+        let lines = without(env, &[], &flags);
+        for row in rows {
+            assert_eq!(line(&lines, row)["result"], "blocked", "{lines:#?}");
+        }
+        leaks(env, &["programs"], &flags, &rows[..3]);
+        leaks(env, &["loader"], &flags, &[loader]);
+        leaks(env, &["memory"], &flags, &[memory]);
+    });
+}

@@ -203,6 +203,7 @@ fn with_bait(
         variable: &variable,
         descriptor: bait::identity(open.as_fd()).map_err(failed("bait in Link's settings"))?,
         secret_file: &secret_file,
+        own_binary: &caller.own_binary,
         spec,
     };
     let mut table = Table::plant(policy, caller.uid == 0, bait, &secret, &held)?;

@@ -1,6 +1,7 @@
 //! The table: what is tried, by which control it is known to work, and what may
 //! refuse it.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -12,11 +13,15 @@ use rustix::io::Errno;
 
 use super::bait::Bait;
 use super::probe::Answers;
-use super::tries::{Answer, Evidence, MountCall, Try};
+use super::tries::{Answer, Evidence, GETENT, MountCall, Try};
 use crate::error::{Result, reason};
 use crate::linux::inner::Place;
-use crate::paths::{Identity, real_below_or_written};
+use crate::paths::{Identity, real_below_or_written, real_or_written};
+use crate::plan::OWN_BINARY;
 use crate::policy::Policy;
+use crate::programs::ProgramList;
+use crate::programs::find::{identity_of, start_of};
+use crate::programs::start::Start;
 
 /// Addresses for documentation (RFC 5737, RFC 3849): routed like any other of
 /// the internet's, and nobody's.
@@ -26,6 +31,9 @@ const INTERNET: [IpAddr; 2] = [
 ];
 /// Where clouds tell their machines' secrets.
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
+
+/// Programs that do nothing, or say a little, and end.
+const HARMLESS: [&str; 4] = ["/usr/bin/true", "/usr/bin/env", "/usr/bin/id", "/usr/bin/pwd"];
 
 /// What closed files and folders answer.
 const CLOSED: &[i32] = &[libc::ENOENT, libc::EACCES];
@@ -130,6 +138,8 @@ pub struct Held<'a> {
     pub variable: &'a str,
     /// The file that is open for the run.
     pub descriptor: Identity,
+    /// `lnk` itself, as it is outside.
+    pub own_binary: &'a Path,
     /// The file in the settings that holds the secret.
     pub secret_file: &'a Path,
     /// The spec that the sandbox is described by.
@@ -172,6 +182,7 @@ impl<'a> Table<'a> {
         table.terminal();
         table.set_id()?;
         table.kernel();
+        table.programs(held.own_binary)?;
         table.inherited(held);
         Ok(table)
     }
@@ -637,6 +648,13 @@ impl<'a> Table<'a> {
         row.control = Try::Resolve { name: "localhost".into() };
         row.layers = network();
         row.optional = Some("this machine has no getent");
+        if let Some(list) = self.policy.programs.list() {
+            let getent = real_or_written(Path::new(GETENT));
+            if !identity_of(&getent).is_some_and(|identity| list.allows(&getent, identity)) {
+                let row = self.rows.pop().expect("just added");
+                self.leave_out(row.what, "getent, which looks names up, isn't listed");
+            }
+        }
     }
 
     // --- the kernel ----------------------------------------------------------
@@ -716,6 +734,52 @@ impl<'a> Table<'a> {
         row.optional = Some("this machine lets you use none");
     }
 
+    // --- programs -------------------------------------------------------------
+
+    /// Where programs are listed: one that isn't, and the ways round the list.
+    fn programs(&mut self, own: &Path) -> Result<()> {
+        let Some(list) = self.policy.programs.list() else { return Ok(()) };
+        const NOT_HERE: &str = "it doesn't run outside either";
+        let unlisted = HARMLESS.iter().map(Path::new).find(|path| {
+            let real = real_or_written(path);
+            identity_of(&real).is_some_and(|identity| !list.allows(&real, identity))
+        });
+        let (program, nothing) = (unlisted.unwrap_or(Path::new(HARMLESS[0])), Path::new(""));
+        let what = "run a program that isn't listed";
+        if unlisted.is_some() {
+            let execute = Try::Execute { program: program.into(), argument: nothing.into() };
+            let row = self.add(what, execute, &[libc::EACCES]);
+            row.layers = vec![("landlock", Seen::Answer)];
+            row.optional = Some(NOT_HERE);
+        } else {
+            self.leave_out(what, "the list has every program that this would be tried with");
+        }
+        let folders = self.folders(true).into_iter().map(|(_, path)| path);
+        for folder in folders.chain(["/tmp".into()]) {
+            let what = format!("run a copy of a listed program in {}", shown::word(&folder));
+            let Ok(to) = self.bait.expect(&folder) else { continue };
+            let copy = |of: &Path| Try::ExecuteCopy { of: of.into(), to: (&to).into() };
+            let row = self.add(what, copy(Path::new(OWN_BINARY)), &[libc::EACCES]);
+            row.control = copy(own);
+            row.layers = vec![("landlock", Seen::Answer)];
+            row.optional = Some(CLOSED_TO_YOU);
+        }
+        for loader in loaders(list) {
+            let what = format!("run a program by the loader {}", shown::word(&loader));
+            let execute = Try::Execute { program: (&loader).into(), argument: program.into() };
+            let row = self.add(what, execute, &[libc::ENOENT, libc::EACCES]);
+            row.layers = vec![("loader's copy", Seen::Answer)];
+            row.optional = Some(NOT_HERE);
+        }
+        let what = "run a program in memory (memfd_create)";
+        let memory = |of: &Path| Try::ExecuteInMemory { of: of.into() };
+        let row = self.add(what, memory(Path::new(OWN_BINARY)), &[libc::EACCES, libc::EPERM]);
+        row.control = memory(own);
+        row.layers = vec![("sealed memory", Seen::Answer)];
+        row.optional = Some("this machine lets nobody run one");
+        Ok(())
+    }
+
     // --- what the caller has -------------------------------------------------
 
     fn inherited(&mut self, held: &Held<'_>) {
@@ -730,6 +794,15 @@ impl<'a> Table<'a> {
         row.layers = vec![("process namespace", namespace("pid")), ("supervisor", Seen::Alone)];
         row.shows = Shows::Process;
     }
+}
+
+/// The loaders of listed programs, and the one of the system's own.
+fn loaders(list: &ProgramList) -> BTreeSet<PathBuf> {
+    let systems = match start_of(&real_or_written(Path::new("/bin/sh"))) {
+        Start::Elf { loader } => loader.map(|loader| real_or_written(&loader)),
+        Start::Script { .. } | Start::Other => None,
+    };
+    list.loaders.iter().cloned().chain(systems).collect()
 }
 
 /// The protected names that a write folder has, or that stand-ins keep it from

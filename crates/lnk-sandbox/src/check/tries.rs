@@ -26,6 +26,9 @@ use crate::paths::Identity;
 /// How long a connection or a name may take before it counts as refused.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What looks names up as every program does.
+pub const GETENT: &str = "/usr/bin/getent";
+
 /// One try.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Try {
@@ -87,6 +90,12 @@ pub enum Try {
     Mount { by: MountCall, own: bool },
     /// Makes an io_uring.
     IoUring,
+    /// Runs a program, which ends by itself.
+    Execute { program: Place, argument: Place },
+    /// Runs a copy of a program, made for that.
+    ExecuteCopy { of: Place, to: Place },
+    /// Runs a copy of a program in memory.
+    ExecuteInMemory { of: Place },
     /// Finds a variable in its environment.
     Variable { name: String },
     /// Finds a file among its open descriptors.
@@ -177,6 +186,9 @@ impl Try {
             Try::NewNamespaces { flags } => in_child(|| lnk_sys::attempt::new_namespaces(*flags)),
             Try::Mount { by, own } => in_child(|| mount(*by, *own)),
             Try::IoUring => lnk_sys::attempt::io_uring().map(drop),
+            Try::Execute { program, argument } => execute(program.as_ref(), argument.as_ref()),
+            Try::ExecuteCopy { of, to } => execute_copy(of.as_ref(), to.as_ref()),
+            Try::ExecuteInMemory { of } => execute_in_memory(of.as_ref()),
             Try::Variable { name } => variable(name),
             Try::Descriptor { identity } => descriptor(*identity),
             Try::LeaveBehind => leave_behind(),
@@ -290,7 +302,7 @@ fn ping(to: IpAddr) -> io::Result<()> {
 
 fn resolve(name: &str) -> io::Result<()> {
     let began = Instant::now();
-    let mut getent = Command::new("/usr/bin/getent");
+    let mut getent = Command::new(GETENT);
     getent.args(["ahosts", name]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let status = getent.status()?;
     match (status.success(), began.elapsed() < PATIENCE) {
@@ -310,6 +322,38 @@ fn type_into_own_terminal() -> io::Result<()> {
     // The first that the leader of a session opens becomes its terminal.
     let terminal = rustix::fs::open(name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     lnk_sys::terminal::type_into(terminal.as_fd(), b' ')
+}
+
+fn execute(program: &Path, argument: &Path) -> io::Result<()> {
+    let mut command = Command::new(program);
+    command.arg(argument).env_clear();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if command.status()?.success() { Ok(()) } else { failed(libc::ECHILD) }
+}
+
+/// What every copy of `lnk` is run with: it says which it is, and ends.
+const ENDS: &str = "--version";
+
+fn execute_copy(of: &Path, to: &Path) -> io::Result<()> {
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o700).open(to)?;
+    io::copy(&mut fs::File::open(of)?, &mut copy)?;
+    drop(copy);
+    let executed = execute(to, Path::new(ENDS));
+    fs::remove_file(to)?;
+    executed
+}
+
+fn execute_in_memory(of: &Path) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let memory = rustix::fs::memfd_create("lnk-check", rustix::fs::MemfdFlags::empty())?;
+    let mut memory = fs::File::from(memory);
+    io::copy(&mut fs::File::open(of)?, &mut memory)?;
+    // The kernel executes nothing that is open for writing.
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    let read = fs::File::open(&path)?;
+    drop(memory);
+    rustix::io::fcntl_setfd(&read, rustix::io::FdFlags::empty())?;
+    execute(Path::new(&format!("/proc/self/fd/{}", read.as_raw_fd())), Path::new(ENDS))
 }
 
 fn set_id(path: &Path) -> io::Result<()> {

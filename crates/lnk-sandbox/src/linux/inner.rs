@@ -156,11 +156,14 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
         super::broker::diag_socket().map_err(|error| format!("a UNIX_DIAG socket: {error}"))?;
     rustix::thread::set_no_new_privs(true).map_err(|error| format!("no_new_privs: {error}"))?;
     if !orders.faults.has(Fault::Landlock) {
-        super::landlock::restrict(&orders.writable, &orders.private, orders.programs.as_deref())
+        let listed = !orders.faults.has(Fault::Programs);
+        let programs = orders.programs.as_deref().filter(|_| listed);
+        super::landlock::restrict(&orders.writable, &orders.private, programs)
             .map_err(|error| format!("Landlock: {error}"))?;
     }
     let watch = match orders.programs {
-        Some(_) => Watch::ExecsAndMemfds,
+        Some(_) if !orders.faults.has(Fault::Memory) => Watch::ExecsAndMemfds,
+        Some(_) => Watch::Execs,
         None if orders.tells_programs => Watch::Execs,
         None => Watch::Nothing,
     };

@@ -389,12 +389,12 @@ fn head(file: &File) -> Vec<u8> {
 }
 
 /// What is at a real path.
-pub(super) fn identity_of(real: &Path) -> Option<Identity> {
+pub(crate) fn identity_of(real: &Path) -> Option<Identity> {
     Some(Identity::from(&rustix::fs::lstat(real).ok()?))
 }
 
 /// How a file starts, as far as that can be read.
-pub(super) fn start_of(real: &Path) -> Start {
+pub(crate) fn start_of(real: &Path) -> Start {
     let file = open(real).ok().and_then(|(file, _)| file);
     file.and_then(|file| start::of_file(&file).ok()).unwrap_or(Start::Other)
 }
