@@ -81,7 +81,7 @@ impl<'a> Learner<'a> {
             Ok(entry) => {
                 self.entries.entry(entry.entry.clone()).or_insert(entry);
             }
-            Err(why) => self.left_out.push(LeftOut { path: shown::word(asked), why }),
+            Err(why) => self.left_out.push(LeftOut { path: shown::escaped(&program.asked), why }),
         }
     }
 
