@@ -74,6 +74,10 @@ pub fn all(lnk: &Path, home: &Path) -> Result<Vec<Case>> {
             ..lnk_case(lnk, &["--read", "."], &folders.plain)
         },
         Case {
+            name: "`--read . --command true`",
+            ..lnk_case(lnk, &["--read", ".", "--command", "true"], &folders.plain)
+        },
+        Case {
             name: "`--read '~' --write .`, every dot file there",
             limit: "≤ 2, aim 1.7",
             ..lnk_case(lnk, &["--read", "~", "--write", "."], &folders.repository)
@@ -106,6 +110,13 @@ pub fn all(lnk: &Path, home: &Path) -> Result<Vec<Case>> {
     ];
     cases.extend(peers(&folders.plain));
     Ok(cases)
+}
+
+/// `--read .` where only `true` and `own`, a program of the folder's, may run.
+pub fn listed(lnk: &Path, own: &Path, home: &Path) -> Case {
+    let own = own.to_string_lossy();
+    let flags = ["--read", ".", "--command", "true", "--command", &own];
+    Case { name: "`--read .` with a list", ..lnk_case(lnk, &flags, &Folders::of(home).plain) }
 }
 
 /// Bubblewrap with the flags that a sandbox starts from and the system's
@@ -197,16 +208,20 @@ impl Folders {
             fs::create_dir_all(home.join(name))?;
         }
         fs::write(home.join(".gitconfig"), "[user]\n\tname = A\n\temail = a@example.org\n")?;
-        let folders = Folders {
-            plain: home.join("plain"),
-            repository: home.join("repository"),
-            empty: home.join("empty"),
-        };
+        let folders = Folders::of(home);
         for folder in [&folders.plain, &folders.repository, &folders.empty] {
             fs::create_dir_all(folder)?;
         }
         repository(&folders.repository)?;
         Ok(folders)
+    }
+
+    fn of(home: &Path) -> Folders {
+        Folders {
+            plain: home.join("plain"),
+            repository: home.join("repository"),
+            empty: home.join("empty"),
+        }
     }
 }
 

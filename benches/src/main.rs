@@ -13,7 +13,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cases;
-mod connect;
+mod inside;
 mod measure;
 mod options;
 mod table;
@@ -22,6 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use inside::Timed;
 use options::{Options, User};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.next_if(|first| first == connect::INSIDE).is_some() {
-        return connect::inside();
+    if let Some(timed) = arguments.peek().and_then(|first| Timed::of_argument(first)) {
+        return timed.inside();
     }
     let options = Options::parse(arguments)?;
     if options.real_time {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::cases::{self, Case};
+use crate::inside::Timed;
 use crate::options::Options;
-use crate::{connect, table};
+use crate::table;
 
 /// Rounds before those that count.
 const WARM_UP: usize = 3;
@@ -16,7 +17,7 @@ const WARM_UP: usize = 3;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Sandboxes started at once.
 const AT_ONCE: usize = 200;
-/// Rounds of those, and of connects: a few, as each is many.
+/// Rounds of those, and of what is timed inside: a few, as each is many.
 const FEW_ROUNDS: usize = 5;
 
 /// Times everything as the present user.
@@ -27,7 +28,7 @@ pub fn measure(options: &Options, home: &Path) -> Result<()> {
         return Err("bare bubblewrap or lnk doesn't work here".into());
     }
     table::starts(&cases, &starts(&cases, options.rounds)?);
-    connects(&cases, home)?;
+    inside(&cases, &options.lnk, home)?;
     at_once(&cases)
 }
 
@@ -61,19 +62,26 @@ fn starts(cases: &[Case], rounds: usize) -> Result<Vec<Vec<f64>>> {
     Ok(times)
 }
 
-/// A connect inside, bare and through the broker.
-fn connects(cases: &[Case], home: &Path) -> Result<()> {
+/// A connect inside, bare and through the broker; a program's start, with a list
+/// of programs too.
+fn inside(cases: &[Case], lnk: &Path, home: &Path) -> Result<()> {
     // The folder of the case is the one thing that both of them see.
     let own = home.join("plain/benches");
     std::fs::copy(std::env::current_exe()?, &own)?;
-    let mut times = [Vec::new(), Vec::new()];
+    let listed = cases::listed(lnk, &own, home);
+    let (bare, free) = (&cases[0], &cases[1]);
+    let mut connects = [Vec::new(), Vec::new()];
+    let mut programs = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..FEW_ROUNDS {
-        for (case, times) in cases.iter().zip(&mut times) {
-            times.push(connect::microseconds(case, &own)?);
+        for (case, times) in [bare, free].into_iter().zip(&mut connects) {
+            times.push(Timed::Connect.microseconds(case, &own)?);
+        }
+        for (case, times) in [bare, free, &listed].into_iter().zip(&mut programs) {
+            times.push(Timed::Program.microseconds(case, &own)?);
         }
     }
-    let [bare, lnk] = times;
-    table::connects(bare, lnk);
+    table::connects(connects);
+    table::programs(programs);
     Ok(())
 }
 

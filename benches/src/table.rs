@@ -45,12 +45,22 @@ pub fn starts(cases: &[Case], times: &[Vec<f64>]) {
 }
 
 /// A TCP connect inside, medians of each round.
-pub fn connects(bare: Vec<f64>, lnk: Vec<f64>) {
-    let (bare, lnk) = (quantile(bare, 0.5), quantile(lnk, 0.5));
+pub fn connects(bare_and_lnk: [Vec<f64>; 2]) {
+    let [bare, lnk] = bare_and_lnk.map(|times| quantile(times, 0.5));
     println!(
         "\nA TCP connect from inside: bare {bare:.1} µs, through the broker {lnk:.1} µs, \
          {:.1} µs more (≤ 50, aim 30).",
         lnk - bare
+    );
+}
+
+/// Start and end of a program inside, medians of each round.
+pub fn programs(bare_free_and_listed: [Vec<f64>; 3]) {
+    let [bare, free, listed] = bare_free_and_listed.map(|times| quantile(times, 0.5));
+    println!(
+        "`/bin/true` started from inside: bare {bare:.0} µs, `--read .` {free:.0} µs, with a list \
+         of programs {listed:.0} µs ({:.2} ×; ≤ 1.3).",
+        listed / free
     );
 }
 

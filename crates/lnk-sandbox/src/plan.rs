@@ -239,8 +239,11 @@ impl Plan {
     /// The private place that a real path is in, where no grant inside it decides.
     #[must_use]
     pub fn private_place(&self, real: &Path) -> Option<&Path> {
-        let decides = self.mounts.deciding(real)?.target();
-        self.private.iter().map(PathBuf::as_path).find(|place| *place == decides)
+        let decides = self.mounts.deciding(real).map(|mount| mount.target());
+        let is_inside =
+            |place: &Path| decides.is_some_and(|it| it != place && it.starts_with(place));
+        let mut private = self.private.iter().map(PathBuf::as_path);
+        private.find(|place| real.starts_with(place) && !is_inside(place))
     }
 
     /// Whether a write folder's dot files are kept as they are.

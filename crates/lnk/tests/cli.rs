@@ -176,6 +176,7 @@ fn completions_are_made_for_each_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = String::from_utf8(run(&["completions", shell]).stdout).unwrap();
         assert!(script.contains("write-dot-files"), "{shell}: {script}");
+        assert!(script.contains("learn"), "{shell}: {script}");
     }
     insta::assert_snapshot!(refusal(&["completions", "tcsh"]), @"'tcsh' is no value for <SHELL>: it is one of bash, elvish, fish, powershell, zsh");
     insta::assert_snapshot!(refusal(&["completions"]), @"<SHELL> is missing: see 'lnk completions -h'");
@@ -191,6 +192,7 @@ fn man_pages_are_made_for_each_command_shown() {
     pages.sort();
     let names = [
         "-sandbox-check",
+        "-sandbox-learn",
         "-sandbox-permissions",
         "-sandbox-ready",
         "-sandbox-run",
@@ -201,7 +203,7 @@ fn man_pages_are_made_for_each_command_shown() {
     assert_eq!(pages, names.map(|name| OsString::from(format!("lnk{name}.1"))));
     let run = fs::read_to_string(folder.path().join("lnk-sandbox-run.1")).unwrap();
     assert!(run.contains("write\\-dot\\-files") && run.contains("npm run build"), "{run}");
-    assert!(!run.contains("allow"), "hidden flags stay hidden: {run}");
+    assert!(!run.contains("\\-\\-allow"), "hidden flags stay hidden: {run}");
 
     insta::assert_snapshot!(refusal(&["man", "/no/such/folder"]), @"can't write man pages into /no/such/folder: no such file or directory");
 }

@@ -38,6 +38,7 @@ fn lnk_sandbox() {
 
     Commands:
       run          Run a program in the sandbox
+      learn        Find the programs that a command starts, to list them
       spec         Print a spec: a sandbox written down
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
@@ -59,6 +60,7 @@ fn lnk_sandbox() {
 
     Commands:
       run          Run a program in the sandbox
+      learn        Find the programs that a command starts, to list them
       spec         Print a spec: a sandbox written down
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
@@ -120,8 +122,8 @@ fn lnk_sandbox_run_short() {
     Help:
       -h, --help  Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --command, --internet-host,
-    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
+    Not built yet, so a run with one of them is refused: --internet-host, --tcp,
+    --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
     "#);
 }
 
@@ -238,11 +240,58 @@ fn lnk_sandbox_run_long() {
       Look at a repository, then commit to it:
         lnk sandbox run --write . -- git status
         lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
+      Only programs that you name:
+        lnk sandbox run --write . --command sh --command git -- sh -c 'git status'
       A sandbox written down:
         lnk sandbox run --spec app.toml -- node app.js
 
-    Not built yet, so a run with one of them is refused: --command, --internet-host,
-    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
+    Not built yet, so a run with one of them is refused: --internet-host, --tcp,
+    --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
+    "#);
+}
+
+/// Its flags are those of `run`.
+#[test]
+fn lnk_sandbox_learn() {
+    const FLAGS: &str = "\nRun a program in the sandbox:\n";
+    let help_of_run = help("sandbox run --help");
+    let help = help("sandbox learn --help");
+    let (own, flags) = help.split_once(FLAGS).unwrap();
+    let (flags, examples) = flags.split_once("\nExamples:\n").unwrap();
+    let flags_of_run = help_of_run.split_once(FLAGS).unwrap().1;
+    assert_eq!(flags, flags_of_run.split_once("\nExamples:\n").unwrap().0);
+    insta::assert_snapshot!(own, @r#"
+    Find the programs that a command starts, to list them
+
+    It runs the command once, with the grants that you give and every program
+    open, and prints the entries to add to [commands] allow: a name where PATH
+    finds it, a path otherwise. Nothing is written. What the command prints goes
+    to stderr.
+
+    A program in a folder that the sandbox may write, or in /tmp, is never
+    offered: what is left out is told on stderr. A program that this run didn't
+    start isn't found. An interpreter is marked: it runs any code it is given.
+
+    It exits with the command's status.
+
+    Usage: lnk sandbox learn [FLAGS] -- PROGRAM [ARGUMENTS]...
+
+    Arguments:
+      <PROGRAM>...
+              The command: a program and its arguments
+
+    Options:
+          --json
+              Print one JSON object
+    "#);
+    insta::assert_snapshot!(examples, @r#"
+      Every program that the tests start, to add to app.toml:
+        lnk sandbox learn --spec app.toml -- npm test
+      With grants from flags:
+        lnk sandbox learn --write . -- make
+
+    Not built yet, so a run with one of them is refused: --internet-host, --tcp,
+    --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
     "#);
 }
 
@@ -480,8 +529,8 @@ fn lnk_sandbox_check() {
       -h, --help
               Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --command, --internet-host,
-    --tcp, --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
+    Not built yet, so a run with one of them is refused: --internet-host, --tcp,
+    --upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.
     "#);
 }
 
@@ -491,6 +540,7 @@ fn every_line_fits_a_terminal() {
         "-h",
         "sandbox --help",
         "sandbox run --help",
+        "sandbox learn --help",
         "sandbox spec --help",
         "sandbox permissions --help",
         "sandbox ready --help",
