@@ -630,10 +630,11 @@ for number in range(250):
     run(&program.replace("250", "1"));
     let before = open();
     run(program);
-    // The broker's threads let go of theirs a moment after it has ended.
+    // The broker's threads let go of theirs a moment after it has ended, those of
+    // the first run too.
     let deadline = Instant::now() + Duration::from_secs(10);
-    while open() != before && Instant::now() < deadline {
+    while open() > before && Instant::now() < deadline {
         thread::yield_now();
     }
-    assert_eq!(open(), before);
+    assert!(open() <= before, "{} and {before}", open());
 }

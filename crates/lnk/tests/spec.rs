@@ -111,10 +111,12 @@ fn the_example_of_the_documentation_is_refused_by_what_isnt_built() {
         env.folder(env.home().join("code/app"));
         refused(env, EXAMPLE, "[internet] hosts isn't built yet").stderr_has("--> app.toml:8:9");
         let without = EXAMPLE.replace("hosts =", "# ");
-        refused(env, &without, "program lists aren't built yet").stderr_has("--> app.toml:11:9");
-        let any = without.replace("\"sh\", \"node\", \"npm\"", "\"*\"");
-        env.write("app.toml", any);
-        sh(env, &["--read", "."], "echo x > ~/code/app/made && ls").ok().prints("app.toml\n");
+        env.write("app.toml", without);
+        sh(env, &["--read", "."], "echo x > ~/code/app/made && ls")
+            .fails_with(126)
+            .prints("")
+            .stderr_has("refused /usr/bin/ls: add it to [commands] allow");
+        assert!(env.home().join("code/app/made").exists());
         sh(env, &["--read", "."], "echo x > made").fails();
     });
 }
@@ -131,12 +133,10 @@ fn each_part_that_isnt_built_is_refused_by_name() {
             ("--model", "11434", "localhost", "models", "[11434]"),
             ("--tool", "gh", "tools", "allow", "['gh']"),
             ("--browser-host", "github.com", "browser", "hosts", "['github.com']"),
-            ("--command", "sh", "commands", "allow", "['sh']"),
         ] {
             let run = lnk(env, &["run", flag, value, "--read", ".", "--", "true"]).run();
             run.fails_with(125).stderr_has(flag).stderr_has("built yet in this version");
-            let spec = format!("[{section}]\n{key} = {toml}\n");
-            let spec = if section == "commands" { spec } else { spec + ANY };
+            let spec = format!("[{section}]\n{key} = {toml}\n{ANY}");
             refused(env, &spec, "built yet in this version").stderr_has("--> app.toml:2:");
             lnk(env, &["spec", flag, value]).run().ok().quiet();
             lnk(env, &["spec", "--spec", "app.toml"]).run().ok().quiet();
