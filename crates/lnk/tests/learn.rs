@@ -276,7 +276,7 @@ fn there_and_back(env: &TestEnv, files: &str, command: &str, again: &str) -> Run
 
 /// The programs tried below start others: without one of them nothing is shown.
 fn one_less_is_refused(env: &TestEnv, command: &str, entry: &str) {
-    let app = fs::read_to_string(env.home().join("app.toml")).unwrap();
+    let app = fs::read_to_string(env.home().join("app.toml")).expect("written before");
     let less: String = app
         .lines()
         .filter(|line| !line.contains(entry))
