@@ -19,7 +19,7 @@ pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: 
     match errno {
         libc::ENOENT => match outside(program, caller) {
             Some(found) => closed_inside(&name, &found, caller, plan),
-            None => format!("{name}: not found"),
+            None => format!("{name}: not found{}", as_one_word(program, caller)),
         },
         libc::EACCES if path.is_dir() => format!("{name}: is a folder, not a program"),
         libc::EACCES => match outside(program, caller) {
@@ -29,6 +29,16 @@ pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: 
         libc::ENOEXEC => format!("{name}: not a program for this machine"),
         libc::E2BIG => format!("{name}: its arguments and environment are too long for the system"),
         _ => format!("{name}: {}", crate::error::reason(&std::io::Error::from_raw_os_error(errno))),
+    }
+}
+
+/// A whole command line in quotes is a program's name with spaces in it.
+fn as_one_word(program: &OsStr, caller: &Caller) -> String {
+    let line = program.to_str().unwrap_or_default();
+    let first = line.split_whitespace().next().filter(|first| *first != line);
+    match first.filter(|first| outside(OsStr::new(first), caller).is_some()) {
+        Some(_) => format!("; write it without quotes: {}", shown::escaped(line.as_bytes())),
+        None => String::new(),
     }
 }
 

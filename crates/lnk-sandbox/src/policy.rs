@@ -51,6 +51,8 @@ pub struct Policy {
     pub cwd: PathBuf,
     /// Lines that a person should see: grants that open more than they seem to.
     pub warnings: Vec<String>,
+    /// Lines that every reader should see: flags that open nothing.
+    pub mistakes: Vec<String>,
     /// The machine's mounts when the grants were judged.
     pub mounts: Mounts,
     /// Fences left out on purpose.
@@ -145,11 +147,14 @@ impl Policy {
         grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
-        let programs = if request.learn {
-            Programs::Learnt
-        } else {
-            let finder = finder(caller, &mounts, &grants);
-            listed(request, &finder, home_path, &caller.cwd, &mut warnings)?
+        let mut mistakes = Vec::new();
+        let finder = finder(caller, &mounts, &grants);
+        let told = (&mut warnings, &mut mistakes);
+        let list = listed(request, (caller, &mounts), &finder, home_path, told)?;
+        let programs = match list {
+            _ if request.learn => Programs::Learnt(list.unwrap_or_default()),
+            Some(list) => Programs::Listed(list),
+            None => Programs::Any,
         };
 
         let cwd = walk(&caller.cwd).map_err(|error| cwd_refused(&caller.cwd, &reason(&error)))?;
@@ -177,6 +182,7 @@ impl Policy {
             programs,
             cwd,
             warnings,
+            mistakes,
             mounts,
             faults: request.faults.clone(),
         })
@@ -189,20 +195,6 @@ impl Policy {
     pub fn finder<'a>(&'a self, caller: &'a Caller) -> Finder<'a> {
         finder(caller, &self.mounts, &self.grants)
     }
-
-    /// The list of a request whose programs are to be learnt, as far as it can be
-    /// found.
-    #[must_use]
-    pub fn listed_already(&self, request: &Request, caller: &Caller) -> ProgramList {
-        let mut list = ProgramList::default();
-        let finder = self.finder(caller);
-        let home = if self.has_home { self.home.as_path() } else { Path::new("/") };
-        for typed in request.programs.iter().flatten() {
-            let found = finder.find(&typed.made_absolute(home, &caller.cwd));
-            found.into_iter().for_each(|found| found.add_to(&mut list));
-        }
-        list
-    }
 }
 
 fn finder<'a>(caller: &'a Caller, mounts: &'a Mounts, grants: &[Grant]) -> Finder<'a> {
@@ -211,15 +203,16 @@ fn finder<'a>(caller: &'a Caller, mounts: &'a Mounts, grants: &[Grant]) -> Finde
     Finder::new(caller, mounts, writable, grants.iter().map(real).collect())
 }
 
-/// The programs that a request lists.
+/// The programs that a request lists; `warnings` and `mistakes` get the lines of
+/// entries that open nothing, or more than they seem to.
 fn listed(
     request: &Request,
+    (caller, mounts): (&Caller, &Mounts),
     finder: &Finder<'_>,
     home: Option<&Path>,
-    cwd: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<Programs> {
-    let Some(entries) = &request.programs else { return Ok(Programs::Any) };
+    (warnings, mistakes): (&mut Vec<String>, &mut Vec<String>),
+) -> Result<Option<ProgramList>> {
+    let Some(entries) = &request.programs else { return Ok(None) };
     let mut list = ProgramList::default();
     for typed in entries {
         let by_spec = request.is_of_spec(typed);
@@ -229,20 +222,22 @@ fn listed(
         if home.is_none() && typed.written().starts_with("~") {
             return Err(refused("you have no home folder here; give the path from /"));
         }
-        let entry = typed.made_absolute(home.unwrap_or(Path::new("/")), cwd);
+        let entry = typed.made_absolute(home.unwrap_or(Path::new("/")), &caller.cwd);
         let found = finder.find(&entry).map_err(|why| refused(&why))?;
-        if request.spec.as_ref().is_some_and(|spec| spec.has_moved(typed, found.real())) {
+        if request.spec.as_ref().is_some_and(|spec| spec.has_moved(typed, caller, mounts)) {
             return Err(refused("it is elsewhere now than when it was looked at; run it again"));
         }
         if let Found::Nothing(why) = &found {
-            warnings.push(format!("{asked} {shown}: {why}"));
+            // A list that many machines share may name more than this one has.
+            let line = format!("{asked} {shown}: {why}");
+            if by_spec { &mut *warnings } else { &mut *mistakes }.push(line);
         }
-        if !by_spec && let Some(widens) = programs::widens(typed, &found) {
+        if !by_spec && let Some(widens) = programs::widens(&found) {
             warnings.push(format!("{asked} {shown}: {widens}"));
         }
         found.add_to(&mut list);
     }
-    Ok(Programs::Listed(list))
+    Ok(Some(list))
 }
 
 impl Hide {

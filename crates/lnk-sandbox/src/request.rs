@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use lnk_spec::program::Program;
 
+use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::paths::Identity;
+use crate::programs::{Finder, Found};
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +81,10 @@ pub struct Agreed {
     pub(crate) paths: Vec<(&'static str, PathBuf, PathBuf)>,
     /// Programs, their paths absolute, and where each was found.
     pub(crate) programs: Vec<(Program, Option<PathBuf>)>,
+    /// What the spec itself opens to write, and to read or write: where each
+    /// program was looked for.
+    pub(crate) writable: Vec<PathBuf>,
+    pub(crate) opened: Vec<PathBuf>,
 }
 
 impl Agreed {
@@ -89,11 +95,16 @@ impl Agreed {
         found.map(|(_, _, real)| real.as_path())
     }
 
-    /// Whether a program is elsewhere than it was; never for one that a flag names.
+    /// Whether a program is elsewhere than it was, as the spec alone finds it;
+    /// never for one that a flag names. What flags open beside it may show another
+    /// of that name.
     #[must_use]
-    pub fn has_moved(&self, program: &Program, real: Option<&Path>) -> bool {
+    pub fn has_moved(&self, program: &Program, caller: &Caller, mounts: &Mounts) -> bool {
         let agreed = self.programs.iter().find(|(its, _)| its == program);
-        agreed.is_some_and(|(_, agreed)| agreed.as_deref() != real)
+        let finder = Finder::new(caller, mounts, self.writable.clone(), self.opened.clone());
+        agreed.is_some_and(|(_, agreed)| {
+            finder.find(program).ok().as_ref().and_then(Found::real) != agreed.as_deref()
+        })
     }
 
     /// Keeps the spec, and the links that lead to it, from being changed inside.

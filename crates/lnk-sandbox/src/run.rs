@@ -15,6 +15,7 @@ use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::launch::{Ended, Launch};
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::programs::Programs;
 use crate::programs::learnt::{Learner, Learnt};
 use crate::programs::refusal::{Adding, Refusals};
 use crate::protected::{Protected, put_back};
@@ -27,8 +28,9 @@ use crate::{gitconfig, not_run, programs};
 pub enum Notice {
     /// What helps whoever watches.
     Hint(String),
-    /// A program that wasn't let run, which every reader is told of.
-    Refused(String),
+    /// What every reader is told: a program that wasn't let run, a flag that opens
+    /// nothing.
+    Warning(String),
 }
 
 /// How a run ended.
@@ -68,6 +70,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     };
     let mut policy = Policy::new(request, caller)?;
     policy.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
+    policy.mistakes.iter().cloned().map(Notice::Warning).for_each(on_notice);
     let settings = settings(&policy)?;
 
     let protected = Protected::new(&mut policy, settings.as_ref(), caller)?;
@@ -85,10 +88,10 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     if let Some(line) = programs::given::refusal(&plan, &policy.finder(caller), adding) {
         return Ok(Outcome { status: NOT_EXECUTED, message: Some(line), ..Outcome::default() });
     }
-    let told = RefCell::new(Told::new(request, caller, &policy, &plan, adding));
+    let told = RefCell::new(Told::new(caller, &policy, &plan, adding));
     let on_program = |program| {
         if let Some(line) = told.borrow_mut().hear(&program) {
-            on_notice(Notice::Refused(line));
+            on_notice(Notice::Warning(line));
         }
     };
     let placeholders = RefCell::new(protected.placeholders);
@@ -121,7 +124,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         Told::Refused(refusals) => {
             // What the kernel said of it is told already.
             outcome.message.take_if(|_| outcome.status == NOT_EXECUTED && refusals.any());
-            refusals.rest(unheard).into_iter().for_each(|line| on_notice(Notice::Refused(line)));
+            refusals.rest(unheard).into_iter().for_each(|line| on_notice(Notice::Warning(line)));
             outcome.refused.extend(refusals.footer());
         }
         Told::Started(learner) => outcome.learnt = Some(learner.learnt(outcome.status, unheard)),
@@ -139,18 +142,13 @@ enum Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn new(
-        request: &Request,
-        caller: &'a Caller,
-        policy: &'a Policy,
-        plan: &'a Plan,
-        adding: Adding,
-    ) -> Self {
+    fn new(caller: &'a Caller, policy: &'a Policy, plan: &'a Plan, adding: Adding) -> Self {
         let finder = policy.finder(caller);
-        if request.learn {
-            Told::Started(Learner::new(finder, plan, policy.listed_already(request, caller)))
-        } else {
-            Told::Refused(Refusals::new(finder, plan, adding))
+        match &policy.programs {
+            Programs::Learnt(list) => Told::Started(Learner::new(finder, plan, list.clone())),
+            Programs::Any | Programs::Listed(_) => {
+                Told::Refused(Refusals::new(finder, plan, adding))
+            }
         }
     }
 
@@ -219,7 +217,7 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
         )
     });
     let mut refused: Vec<String> = sockets.collect();
-    if ended.status != 0 && plan.protects_dot_files() && is_git(&request.program[0]) {
+    if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
         refused
             .push("the repository's own files are read only: --write-dot-files opens them".into());
     }
@@ -233,6 +231,42 @@ fn appeared_notice(path: &Path) -> String {
     format!("{} appeared while the program ran: look at it before you use it", shown::word(path))
 }
 
-fn is_git(program: &OsString) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == "git")
+/// Whether it is a git that would have written to the repository's own files.
+fn changes_repository(program: &[OsString]) -> bool {
+    const CHANGING: [&str; 30] = [
+        "add",
+        "am",
+        "apply",
+        "bisect",
+        "branch",
+        "checkout",
+        "cherry-pick",
+        "clean",
+        "commit",
+        "config",
+        "fetch",
+        "gc",
+        "init",
+        "maintenance",
+        "merge",
+        "mv",
+        "notes",
+        "pull",
+        "push",
+        "rebase",
+        "remote",
+        "replace",
+        "reset",
+        "restore",
+        "revert",
+        "rm",
+        "stash",
+        "submodule",
+        "switch",
+        "tag",
+    ];
+    let is_git = |name: &OsString| Path::new(name).file_name().is_some_and(|it| it == "git");
+    let command = program.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
+    program.first().is_some_and(is_git)
+        && command.is_some_and(|command| CHANGING.iter().any(|changing| command == changing))
 }

@@ -125,9 +125,7 @@ impl SpecFile {
             ..Grants::default()
         };
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
-        let opened = grants.files.write.iter().chain(&grants.files.read);
-        let opened = opened.map(|path| path.real.clone()).collect();
-        let writable = grants.files.write.iter().map(|path| path.real.clone()).collect();
+        let (writable, opened) = opened_by(&grants.files);
         let finder = Finder::new(caller, &mounts, writable, opened);
         let replaced = is_replaced(flags, "commands", "allow");
         let found = |typed| self.found(typed, replaced, &finder);
@@ -166,12 +164,15 @@ impl SpecFile {
             let typed = program.typed.made_absolute(self.home_or_root(), self.folder());
             (typed, program.real.clone())
         };
+        let (writable, opened) = opened_by(files);
         let agreed = Agreed {
             file: self.real.clone(),
             identity: self.identity,
             content: self.bytes.clone(),
             links: self.links.iter().map(|link| link.at.clone()).collect(),
             paths: paths.collect(),
+            writable,
+            opened,
             programs: if is_replaced(flags, "commands", "allow") {
                 Vec::new()
             } else {
@@ -190,7 +191,8 @@ impl SpecFile {
         refuse_unbuilt_flags(flags)?;
         if self.spec.commands.allow.is_empty() && flags.commands.allow.is_empty() {
             return Err(Error::Refused(format!(
-                "{} lists no program, so nothing may run: add [commands] allow = [\"*\"]",
+                "{} lists no program, so nothing may run: add to [commands] allow what it starts \
+                 ('lnk sandbox learn' finds that), or \"*\" for any",
                 shown::word(&self.typed)
             )));
         }
@@ -317,7 +319,9 @@ impl SpecFile {
             Ok(found) => found.real().map(Path::to_path_buf),
             Err(_) if replaced => None,
             Err(why) => {
-                return Err(self.refused("commands", "allow", Some(&typed.written()), &why));
+                let typed = typed.written();
+                let why = format!("[commands] allow {}: {why}", shown::word(&typed));
+                return Err(self.refused("commands", "allow", Some(&typed), &why));
             }
         };
         Ok(GrantedProgram { typed: typed.clone(), real })
@@ -328,7 +332,7 @@ impl SpecFile {
         refuse_unbuilt_flags(flags)?;
         if let Some((section, key)) = self.spec.given().find(|(it, _)| is_unbuilt(it.name)) {
             let why = format!(
-                "[{}] {} isn't built yet in this version: a run can open folders and files only",
+                "[{}] {} isn't built yet in this version: a run can open folders and files, and list programs",
                 section.name, key.name
             );
             return Err(self.refused(section.name, key.name, None, &why));
@@ -390,6 +394,14 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
     }
 }
 
+/// What a spec opens to write, and to read or write, by real path.
+fn opened_by(files: &GrantedFiles) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let real = |path: &GrantedPath| path.real.clone();
+    let writable: Vec<PathBuf> = files.write.iter().map(real).collect();
+    let opened = writable.iter().cloned().chain(files.read.iter().map(real)).collect();
+    (writable, opened)
+}
+
 /// The programs of a list; none where it lets any run, or isn't given.
 fn listed(allow: &[Program]) -> Option<Vec<Program>> {
     let any = allow.is_empty() || allow.contains(&Program::Any);
@@ -441,7 +453,7 @@ fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
         let flag = key.flag.map_or("", |flag| flag.name);
         if is_unbuilt(section.name) {
             return Err(Error::Refused(format!(
-                "{flag} isn't built yet in this version: a run can open folders and files only; \
+                "{flag} isn't built yet in this version: a run can open folders and files, and list programs; \
                  leave it out"
             )));
         }

@@ -27,7 +27,8 @@ pub fn failure(line: &str) {
 /// A line on stderr that belongs to the one before.
 pub fn explain(line: &str) {
     // Where stderr is gone there is nowhere left to say so.
-    let _ = writeln!(io::stderr(), "{}", escaped(line.as_bytes()));
+    // In one piece, as the sandboxed program writes there too.
+    let _ = io::stderr().write_all((escaped(line.as_bytes()) + "\n").as_bytes());
 }
 
 /// Whether somebody may be reading stderr as it is written.

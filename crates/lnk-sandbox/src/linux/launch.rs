@@ -219,7 +219,7 @@ fn executables(list: &ProgramList) -> Vec<Executable> {
 fn execs(plan: &Plan, root: &OwnedFd) -> io::Result<Option<Execs>> {
     let told = match &plan.programs {
         Programs::Any => return Ok(None),
-        Programs::Learnt => Told::Learn,
+        Programs::Learnt(_) => Told::Learn,
         Programs::Listed(list) => Told::List(list.clone()),
     };
     let writable = plan.writable.iter().chain(&plan.private).cloned().collect();

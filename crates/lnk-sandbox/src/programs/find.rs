@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirEntryExt, FileExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use lnk_spec::nearest::nearest;
 use lnk_spec::program::Program;
@@ -23,6 +23,8 @@ use crate::paths::{Identity, Walk, open_real, real_or_written, walk};
 
 /// The most names that are looked at in a listed folder and below it.
 const MOST_IN_FOLDER: usize = 50_000;
+/// What is said of an entry that looks like a pattern.
+const NO_PATTERNS: &str = "there are no patterns: a folder with a slash at its end has all its programs, '*' alone is any";
 /// Everybody's folder, which the sandbox has its own of.
 const TMP: &str = "/tmp";
 
@@ -101,11 +103,10 @@ impl<'a> Finder<'a> {
         self.listed(real).err()
     }
 
-    /// The folders of the caller's PATH that no sandbox can put a program into,
-    /// in its order.
-    pub fn path(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        self.absolute_path()
-            .filter(|folder| self.may_be_replaced(&real_or_written(folder)).is_none())
+    /// Whether PATH leads to a folder.
+    #[must_use]
+    pub fn searches(&self, folder: &Path) -> bool {
+        self.absolute_path().any(|its| its == folder)
     }
 
     fn absolute_path(&self) -> impl Iterator<Item = PathBuf> + '_ {
@@ -122,8 +123,11 @@ impl<'a> Finder<'a> {
             let found = self.first_on_path(name)?.ok()?;
             (found.real() == Some(real)).then(|| Program::try_from(name.as_ref()).ok())?
         });
-        let leads_there = asked.is_absolute() && real_or_written(asked) == real;
-        let path = if leads_there { asked } else { real };
+        let leads_there = asked.is_absolute()
+            && !asked.components().any(|part| part == Component::ParentDir)
+            && real_or_written(asked) == real;
+        // Without what is no name, such as `.` in the middle.
+        let path: PathBuf = if leads_there { asked } else { real }.components().collect();
         by_name.unwrap_or_else(|| {
             Program::try_from(path.as_os_str()).expect("an absolute path, as the kernel has it")
         })
@@ -153,19 +157,33 @@ impl<'a> Finder<'a> {
     }
 
     fn not_on_path(&self, name: &str) -> String {
+        if name.contains(char::is_whitespace) {
+            let program = name.split_whitespace().next().unwrap_or_default();
+            return format!(
+                "not on your PATH: an entry is a program without its arguments, {}",
+                shown::word(program)
+            );
+        }
+        if name.contains(',') {
+            return "not on your PATH: an entry is one program; give each its own".into();
+        }
+        if name.contains(['*', '?']) {
+            return NO_PATTERNS.into();
+        }
         let names = self.absolute_path().filter_map(|folder| std::fs::read_dir(folder).ok());
         let names = names.flatten().flatten().filter_map(|it| it.file_name().into_string().ok());
         let names: BTreeSet<String> = names.collect();
         match nearest(name, names.iter().map(String::as_str)) {
-            Some(meant) => format!("isn't on your PATH: did you mean {}?", shown::word(meant)),
-            None => "isn't on your PATH: install it, or give its path".into(),
+            Some(meant) => format!("not on your PATH: did you mean {}?", shown::word(meant)),
+            None => "not on your PATH: install it, or give its path".into(),
         }
     }
 
     fn at(&self, path: &Path) -> Result<Found, String> {
         let walked = self.walk(path)?;
         if !walked.exists {
-            return Ok(Found::Nothing("no such file".into()));
+            let pattern = path.to_string_lossy().contains(['*', '?']);
+            return Ok(Found::Nothing(if pattern { NO_PATTERNS } else { "no such file" }.into()));
         }
         let listed = self.listed(&walked.real)?;
         if self.is_open(&listed.real) {
@@ -185,7 +203,7 @@ impl<'a> Finder<'a> {
 
     fn closed(&self, real: &Path) -> String {
         let folder = shown::word(folder_to_open(real, self.caller));
-        format!("is in {folder}, which isn't open inside: add --read {folder}")
+        format!("it is in {folder}, which isn't open inside: add --read {folder}")
     }
 
     /// A file that may be listed, at a real path.
@@ -199,7 +217,7 @@ impl<'a> Finder<'a> {
             _ => return Err("it isn't a program".into()),
         }
         if !is_executable(&stat) {
-            return Err("it isn't executable; chmod +x makes it so".into());
+            return Err("it isn't a program: chmod +x makes a file executable".into());
         }
         self.refuse_replaced(real)?;
         self.refuse_other_names(real, &stat)?;

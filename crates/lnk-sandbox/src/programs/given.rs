@@ -20,14 +20,11 @@ const MOST_SCRIPTS: usize = 5;
 #[must_use]
 pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<String> {
     let name = plan.program.first()?;
-    let mut first = None;
-    for path in candidates(name, plan) {
-        match unlisted(&path, plan) {
-            None => return None,
-            Some(missing) => first.get_or_insert((path, missing)),
-        };
-    }
-    let (path, missing) = first?;
+    // The first that is executed for the name: another of it would be another
+    // program.
+    let mut candidates = candidates(name, plan);
+    let path = candidates.next()?;
+    let missing = unlisted(&path, plan)?;
     let shown = shown::word(name);
     let real = real_or_written(&missing);
     if let Some(why) = adding.never(finder, plan, &real) {
@@ -42,14 +39,16 @@ pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<Strin
     }
     let add = adding.advice(&finder.entry(&missing, &real));
     Some(if missing == path {
-        format!("{shown} isn't one of the programs that may run: {add}")
+        let another = candidates.any(|path| unlisted(&path, plan).is_none());
+        let which = if another { format!(" ({})", shown::word(&path)) } else { String::new() };
+        format!("{shown}{which} isn't one of the programs that may run: {add}")
     } else {
         format!("{shown} starts with {}, which may not run: {add}", shown::word(&missing))
     })
 }
 
 /// The files that are executed for a name, in the order they are tried.
-fn candidates(name: &OsStr, plan: &Plan) -> Vec<PathBuf> {
+fn candidates(name: &OsStr, plan: &Plan) -> impl Iterator<Item = PathBuf> {
     let paths = if name.as_bytes().contains(&b'/') {
         vec![plan.cwd.join(name)]
     } else {
@@ -57,11 +56,11 @@ fn candidates(name: &OsStr, plan: &Plan) -> Vec<PathBuf> {
         let folders = std::env::split_paths(path.map_or(OsStr::new(""), |path| path));
         folders.map(|folder| plan.cwd.join(folder).join(name)).collect()
     };
-    let runs = |path: &PathBuf| {
+    let runs = move |path: &PathBuf| {
         let real = real_or_written(path);
         plan.shows(&real) && is_program(&real)
     };
-    paths.into_iter().filter(runs).collect()
+    paths.into_iter().filter(runs)
 }
 
 /// What of a program, and of what its `#!` starts, isn't listed.

@@ -23,7 +23,9 @@ pub struct Learnt {
     pub allow: Vec<Entry>,
     /// Programs that can't be listed.
     pub left_out: Vec<LeftOut>,
-    /// How many programs the list has already.
+    /// Whether there is a list already.
+    pub has_list: bool,
+    /// How many of the programs it has.
     pub listed: usize,
     /// Programs that there were too many others for to be told.
     pub unheard: u64,
@@ -109,6 +111,7 @@ impl<'a> Learner<'a> {
         self.left_out.sort_by(|a, b| a.path.cmp(&b.path));
         Learnt {
             status,
+            has_list: self.list != ProgramList::default(),
             allow: self.entries.into_values().collect(),
             left_out: self.left_out,
             listed: self.listed,

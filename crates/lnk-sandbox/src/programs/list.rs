@@ -10,8 +10,8 @@ pub enum Programs {
     /// Any.
     #[default]
     Any,
-    /// Any, and each is told.
-    Learnt,
+    /// Any, and each is told that isn't on this list.
+    Learnt(ProgramList),
     /// Those of a list.
     Listed(ProgramList),
 }
@@ -22,7 +22,7 @@ impl Programs {
     pub fn list(&self) -> Option<&ProgramList> {
         match self {
             Programs::Listed(list) => Some(list),
-            Programs::Any | Programs::Learnt => None,
+            Programs::Any | Programs::Learnt(_) => None,
         }
     }
 }

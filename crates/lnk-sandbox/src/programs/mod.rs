@@ -14,7 +14,6 @@ pub mod start;
 use std::path::Path;
 
 use lnk_spec::kinds::has_many_names;
-use lnk_spec::program::Program;
 use lnk_spec::shown;
 
 pub use find::{Finder, Found, Listed};
@@ -51,10 +50,8 @@ impl Found {
 /// What an entry lets run besides what it says: by one of the names of a file
 /// that is many programs, all of them run.
 #[must_use]
-pub fn widens(typed: &Program, found: &Found) -> Option<String> {
+pub fn widens(found: &Found) -> Option<String> {
     let Found::Program(Listed { real, .. }) = found else { return None };
-    let typed = typed.written();
-    let by_another_name = typed.file_name() != real.file_name();
-    (by_another_name && has_many_names(real))
+    has_many_names(real)
         .then(|| format!("it is {}, all of whose programs may run then", shown::word(real)))
 }

@@ -1,6 +1,6 @@
 //! What a person reads of programs that weren't let run.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -13,6 +13,9 @@ use crate::plan::Plan;
 
 /// Lines of one run; what follows is only counted.
 const MOST_LINES: usize = 20;
+
+/// Entries in the line at the end.
+const MOST_IN_FOOTER: usize = 8;
 
 /// How a program is added to the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +61,22 @@ pub struct Refusals<'a> {
     adding: Adding,
     count: u64,
     entries: Vec<Program>,
+    /// The last one that PATH led to, by the name that was looked for.
+    last_on_path: Option<OsString>,
 }
 
 impl<'a> Refusals<'a> {
     /// None yet.
     #[must_use]
     pub fn new(finder: Finder<'a>, plan: &'a Plan, adding: Adding) -> Self {
-        Refusals { finder, plan, adding, count: 0, entries: Vec::new() }
+        Refusals { finder, plan, adding, count: 0, entries: Vec::new(), last_on_path: None }
     }
 
     /// The line for a program; none once there were many.
     pub fn line(&mut self, executed: &Executed) -> Option<String> {
+        if self.goes_on_searching(executed) {
+            return None;
+        }
         self.count += 1;
         if self.count > MOST_LINES as u64 {
             return None;
@@ -95,6 +103,16 @@ impl<'a> Refusals<'a> {
                 shown::word(&executed.real)
             ),
         })
+    }
+
+    /// Whether whoever searches PATH for a name, and was refused the first file
+    /// of it, tries the next: that isn't the program that was meant.
+    fn goes_on_searching(&mut self, executed: &Executed) -> bool {
+        let asked = Path::new(OsStr::from_bytes(&executed.asked));
+        let on_path = asked.parent().is_some_and(|folder| self.finder.searches(folder));
+        let name = asked.file_name().filter(|_| on_path && executed.how == How::Refused);
+        let before = std::mem::replace(&mut self.last_on_path, name.map(OsStr::to_owned));
+        name.is_some() && before.as_deref() == name
     }
 
     fn what_to_do(&mut self, executed: &Executed) -> String {
@@ -131,19 +149,24 @@ impl<'a> Refusals<'a> {
     /// All that could be added, in one line.
     #[must_use]
     pub fn footer(&self) -> Option<String> {
-        let entries = self.entries.iter();
-        let all: Vec<String> = match self.adding {
-            Adding::ToSpec => entries.map(quoted).collect(),
+        let entries = self.entries.iter().take(MOST_IN_FOOTER);
+        let (to, entries): (_, Vec<String>) = match self.adding {
+            Adding::ToSpec => ("add to [commands] allow: ", entries.map(quoted).collect()),
             Adding::ByFlag => {
-                entries.map(|entry| format!("--command {}", shown::word(entry.written()))).collect()
+                let flag = |entry: &Program| format!("--command {}", shown::word(entry.written()));
+                ("add ", entries.map(flag).collect())
             }
         };
-        match (all.is_empty(), self.adding) {
-            (true, _) => None,
-            (false, Adding::ToSpec) => {
-                Some(format!("to let these run, add to [commands] allow: {}", all.join(", ")))
-            }
-            (false, Adding::ByFlag) => Some(format!("to let these run, add {}", all.join(" "))),
-        }
+        let more = match self.entries.len().saturating_sub(MOST_IN_FOOTER) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let between = if self.adding == Adding::ToSpec { ", " } else { " " };
+        (!entries.is_empty()).then(|| {
+            format!(
+                "to let these run, {to}{}{more}; 'lnk sandbox learn' lists all that a command starts",
+                entries.join(between)
+            )
+        })
     }
 }

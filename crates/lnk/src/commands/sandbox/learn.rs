@@ -22,14 +22,17 @@ Examples:
 ///
 /// It runs the command once, with the grants that you give and every program
 /// open, and prints the entries to add to [commands] allow: a name where PATH
-/// finds it, a path otherwise. Nothing is written. What the command prints goes
-/// to stderr.
+/// finds it, a path otherwise. Nothing is written: paste them into a spec. What
+/// the command prints goes to stderr.
 ///
-/// A program in a folder that the sandbox may write, or in /tmp, is never
-/// offered: what is left out is told on stderr. A program that this run didn't
-/// start isn't found. An interpreter is marked: it runs any code it is given.
+/// Of a list that there is already, in the spec or by --command, only what it
+/// lacks is printed. A program in a folder that the sandbox may write, or in
+/// /tmp, is never offered: what is left out is told on stderr. A program that
+/// this run didn't start isn't found. An interpreter is marked: it runs any code
+/// it is given.
 ///
-/// It exits with the command's status.
+/// It exits with the command's status, and with 125 where the sandbox itself
+/// failed.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -81,13 +84,30 @@ fn tell(learnt: &Learnt) -> Result<()> {
     if learnt.unheard > 0 {
         ui::failure(&format!("{} more programs were started and aren't named", learnt.unheard));
     }
-    if learnt.allow.is_empty() {
-        let all = if learnt.listed > 0 { ": [commands] allow has them all" } else { "" };
-        ui::failure(&format!("no program to add{all}"));
-        return Ok(());
+    if !learnt.left_out.is_empty() {
+        ui::failure(
+            "with a list those don't run: start them by a listed interpreter, keep them where they \
+             are only read, or let any program run, allow = [\"*\"]",
+        );
+    }
+    if learnt.status != 0 {
+        ui::failure(&format!(
+            "the command ended with status {}: only what it started until then is here",
+            learnt.status
+        ));
     }
     let entries = learnt.allow.iter().map(line).collect::<String>();
-    ui::page(&format!("[commands]\nallow = [\n{entries}]"))
+    match (learnt.allow.is_empty(), learnt.has_list) {
+        (true, true) if learnt.listed > 0 => ui::failure("nothing to add: the list has them all"),
+        (true, _) => ui::failure("no program to list"),
+        // For the list that is there.
+        (false, true) => {
+            ui::failure("to add to the list that you have:");
+            ui::page(&entries)?;
+        }
+        (false, false) => ui::page(&format!("[commands]\nallow = [\n{entries}]"))?,
+    }
+    Ok(())
 }
 
 fn line(entry: &Entry) -> String {

@@ -122,8 +122,8 @@ fn once(request: &Request, caller: &Caller) -> Result<Outcome, Error> {
     let outcome = lnk_sandbox::run(request, caller, &|notice| match notice {
         Notice::Hint(line) => hint(&line),
         // A line in the middle of a screen that a program draws helps nobody.
-        Notice::Refused(line) if ui::is_drawn_on() => held.borrow_mut().push(line),
-        Notice::Refused(line) => ui::failure(&line),
+        Notice::Warning(line) if ui::is_drawn_on() => held.borrow_mut().push(line),
+        Notice::Warning(line) => ui::failure(&line),
     });
     held.take().iter().for_each(|line| ui::failure(line));
     outcome
