@@ -292,7 +292,6 @@ fn two_at_once_dont_take_each_others_bait() {
         check(env, &["--read", "~", "--write", "."]).ok();
         other.wait().ok();
         assert_eq!(bait(env), Vec::<String>::new());
-        assert!(!env.home().join("Link").exists());
     });
 }
 

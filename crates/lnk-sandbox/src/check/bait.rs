@@ -171,10 +171,12 @@ impl Bait {
     /// # Errors
     /// Naming what is left; the next check tries again.
     pub fn remove(mut self) -> Result<()> {
+        rustix::fs::flock(&self.folder, FlockOperation::LockExclusive)
+            .map_err(failed("the records of bait"))?;
         self.clear()?;
         // From here on whoever ends last clears what was shared.
         rustix::fs::flock(&self.record, FlockOperation::Unlock)
-            .and_then(|()| locked(&self.folder, || sweep(&self.folder)))
+            .and_then(|()| sweep(&self.folder))
             .map_err(failed("the records of bait"))
     }
 
@@ -263,7 +265,11 @@ impl Entry {
 
 fn has_bait(folder: &Path) -> bool {
     let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.any(|entry| entry.file_name().as_bytes().starts_with(NAME.as_bytes()))
+    entries.any(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entry.file_name().as_bytes().starts_with(NAME.as_bytes())
+            || (is_folder && has_bait(&entry.path()))
+    })
 }
 
 /// Does something with the records in `folder`, which nobody else touches
@@ -449,13 +455,15 @@ mod tests {
             one.folder(&shared).unwrap();
             let mut other = Bait::begin(&records).unwrap();
             assert_eq!(other.folder(&shared), Err(Errno::EXIST));
-            other.file(&shared, b"secret").unwrap();
+            let below = shared.join("below");
+            other.folder(&below).unwrap();
+            other.file(&below, b"secret").unwrap();
             if crashed {
                 crash(one)
             } else {
                 one.remove().unwrap()
             }
-            assert_eq!(count(&shared), 1);
+            assert_eq!(count(&below), 1);
             other.remove().unwrap();
             assert_eq!((count(&place), count(&records)), (0, 0));
         }

@@ -199,7 +199,6 @@ fn with_bait(
         settings: folder,
         process: (process.pid(), &word),
         key: key.as_ref().map(|()| word.as_str()).map_err(Clone::clone),
-        other_session: key.is_ok().then(|| has_other_session(asked, &word)).flatten(),
         variable: &variable,
         descriptor: bait::identity(open.as_fd()).map_err(failed("bait in Link's settings"))?,
         secret_file: &secret_file,
@@ -225,20 +224,21 @@ fn with_bait(
     let evidence = table.rows.iter().flat_map(|row| &row.layers);
     let evidence = evidence.filter_map(|(_, seen)| match seen {
         Seen::By(evidence) => Some(evidence.clone()),
-        Seen::Answer | Seen::Alone | Seen::NamespacesLimited | Seen::Before(_) => None,
+        Seen::Answer | Seen::Alone | Seen::NamespacesLimited | Seen::OtherSession => None,
     });
     let script = Script {
         secret,
         tries: table.rows.iter().map(|row| row.attempt.clone()).collect(),
         evidence: evidence.collect(),
     };
-    let inside = probe::run(command, &script, signals)?;
+    let mut inside = probe::run(command, &script, signals)?;
     if let Some(signal) = inside.signal {
         return Ok(Checked::Interrupted(signal));
     }
     if inside.tries.is_empty() {
         return Err(Error::Refused(why_nothing_ran(&inside)));
     }
+    inside.other_session = key.ok().and_then(|()| has_other_session(asked, &word));
     Ok(Checked::Whole(judge(table, &outside, &inside)))
 }
 
@@ -321,7 +321,7 @@ fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
         let look = |(_, by): &(_, Seen)| match by {
             Seen::By(_) => seen.next().flatten(),
             Seen::NamespacesLimited => inside.namespaces_limited,
-            Seen::Before(there) => Some(*there),
+            Seen::OtherSession => inside.other_session,
             Seen::Answer | Seen::Alone => None,
         };
         let looks: Vec<Option<bool>> = row.layers.iter().map(look).collect();
@@ -339,9 +339,12 @@ fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
                 let others_missing = looks.iter().filter(|look| **look != Some(false)).count() == 1;
                 let layers = row.layers.iter().zip(&looks).map(|((name, by), look)| {
                     let there = match by {
-                        Seen::By(_) | Seen::NamespacesLimited | Seen::Before(_) => *look,
+                        Seen::By(_) | Seen::NamespacesLimited => *look,
                         Seen::Answer => by_the_answer(result),
-                        Seen::Alone => by_the_answer(result).filter(|_| others_missing),
+                        Seen::OtherSession if look.is_some() => *look,
+                        Seen::Alone | Seen::OtherSession => {
+                            by_the_answer(result).filter(|_| others_missing)
+                        }
                     };
                     Layer { name, there }
                 });

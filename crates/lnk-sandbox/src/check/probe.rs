@@ -68,6 +68,9 @@ pub struct Answers {
     pub evidence: Vec<Option<bool>>,
     /// The Landlock rulesets that held the probe.
     pub landlock_layers: Option<u32>,
+    /// Whether its session keyring is another than the check's; looked at by
+    /// itself.
+    pub other_session: Option<bool>,
     /// Whether its user namespace can have no other in it.
     pub namespaces_limited: Option<bool>,
     /// Whether something of it was still there after its end.

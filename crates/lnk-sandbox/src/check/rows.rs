@@ -80,8 +80,8 @@ pub enum Seen {
     Alone,
     /// By trying from outside, in the sandbox's user namespace.
     NamespacesLimited,
-    /// It was seen before.
-    Before(bool),
+    /// By what `/proc/keys` shows to another run; where nothing, as [`Seen::Alone`].
+    OtherSession,
 }
 
 /// How it is seen from outside whether a try that worked reached there.
@@ -132,8 +132,6 @@ pub struct Held<'a> {
     pub process: (i32, &'a str),
     /// The name of the key in the session keyring, if there is one.
     pub key: Result<&'a str, String>,
-    /// Whether the sandbox has another session keyring, if that can be told.
-    pub other_session: Option<bool>,
     /// The variable that is set for the run.
     pub variable: &'a str,
     /// The file that is open for the run.
@@ -175,7 +173,7 @@ impl<'a> Table<'a> {
         table.dot_files()?;
         table.spec(held.spec);
         table.processes(held.process);
-        table.keyring(&held.key, held.other_session);
+        table.keyring(&held.key);
         table.unix_sockets()?;
         table.own_addresses()?;
         table.routes();
@@ -501,7 +499,7 @@ impl<'a> Table<'a> {
         row.optional = Some("this machine lets nobody trace");
     }
 
-    fn keyring(&mut self, key: &Result<&str, String>, other_session: Option<bool>) {
+    fn keyring(&mut self, key: &Result<&str, String>) {
         let what = "find a key in your session keyring";
         match key {
             Ok(name) => {
@@ -509,7 +507,7 @@ impl<'a> Table<'a> {
                 let row = self.add(what, find, &[libc::EPERM, libc::ENOKEY]);
                 row.layers = vec![
                     ("seccomp", Seen::By(Evidence::KeyFilter)),
-                    ("keyring", other_session.map_or(Seen::Alone, Seen::Before)),
+                    ("keyring", Seen::OtherSession),
                 ];
             }
             Err(why) => self.leave_out(what, why.clone()),
