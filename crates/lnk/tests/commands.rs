@@ -312,7 +312,7 @@ fn what_could_be_replaced_is_never_listed() {
         wrong("[commands]\nallow = ['sh', '/']", "'*' lets any program run");
         wrong("[commands]\nallow = ['sh', '/usr']", "a slash at its end lists the programs");
         wrong("[commands]\nallow = ['sh', '/bin/sh/']", "without the slash at its end");
-        wrong("[commands]\nallow = ['sh', '/etc/passwd']", "isn't executable");
+        wrong("[commands]\nallow = ['sh', '/etc/passwd']", "chmod +x makes a file executable");
         wrong("[commands]\nallow = ['sh', '/lib64/ld-linux-x86-64.so.2']", "it is a loader");
         let reads = "[files]\nread = ['.']\n[commands]\nallow = ['sh', './tool']";
         fs::set_permissions(&program, Permissions::from_mode(0o777)).unwrap();

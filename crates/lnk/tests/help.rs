@@ -265,14 +265,17 @@ fn lnk_sandbox_learn() {
 
     It runs the command once, with the grants that you give and every program
     open, and prints the entries to add to [commands] allow: a name where PATH
-    finds it, a path otherwise. Nothing is written. What the command prints goes
-    to stderr.
+    finds it, a path otherwise. Nothing is written: paste them into a spec. What
+    the command prints goes to stderr.
 
-    A program in a folder that the sandbox may write, or in /tmp, is never
-    offered: what is left out is told on stderr. A program that this run didn't
-    start isn't found. An interpreter is marked: it runs any code it is given.
+    Of a list that there is already, in the spec or by --command, only what it
+    lacks is printed. A program in a folder that the sandbox may write, or in
+    /tmp, is never offered: what is left out is told on stderr. A program that
+    this run didn't start isn't found. An interpreter is marked: it runs any code
+    it is given.
 
-    It exits with the command's status.
+    It exits with the command's status, and with 125 where the sandbox itself
+    failed.
 
     Usage: lnk sandbox learn [FLAGS] -- PROGRAM [ARGUMENTS]...
 

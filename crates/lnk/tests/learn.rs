@@ -23,6 +23,11 @@ fn list(entries: &[&str]) -> String {
     format!("[commands]\nallow = [\n{lines}]\n")
 }
 
+/// What is printed of them where there is a list already.
+fn added(entries: &[&str]) -> String {
+    entries.iter().map(|entry| format!("    {entry}\n")).collect()
+}
+
 fn sh() -> String {
     format!("\"sh\",{INTERPRETER}")
 }
@@ -44,7 +49,7 @@ fn the_list_is_exact_and_the_status_is_the_commands() {
         learn(env, "--read .", ["awk", "BEGIN{exit 4}"])
             .run()
             .fails_with(4)
-            .quiet()
+            .stderr_has("ended with status 4: only what it started until then is here\n")
             .prints(&list(&[&made_by]));
         learn(env, "--read .", ["sh", "-c", "kill -TERM $$"])
             .run()
@@ -55,7 +60,7 @@ fn the_list_is_exact_and_the_status_is_the_commands() {
             .fails_with(127)
             .prints("")
             .stderr_has("lnk sandbox: no-such-program: not found")
-            .stderr_has("lnk sandbox: no program to add\n");
+            .stderr_has("lnk sandbox: no program to list\n");
     });
 }
 
@@ -167,17 +172,18 @@ fn what_is_listed_isnt_offered_again() {
     each!(|env| {
         env.write("app.toml", "[files]\nread = [\".\"]\n[commands]\nallow = [\"sh\", \"cat\"]\n");
         let script = ["sh", "-c", "cat app.toml > /dev/null; uname > /dev/null"];
-        let more = list(&["\"uname\","]);
-        learn(env, "--spec app.toml --yes", script).run().ok().prints(&more).quiet();
+        let more = added(&["\"uname\","]);
+        let run = learn(env, "--spec app.toml --yes", script).run().ok().prints(&more);
+        assert_eq!(run.stderr, "lnk sandbox: to add to the list that you have:\n");
         let flags = "--read . --command sh --command cat";
-        learn(env, flags, script).run().ok().prints(&more).quiet();
+        learn(env, flags, script).run().ok().prints(&more);
         // A flag takes the key's place.
         learn(env, "--spec app.toml --yes --command uname", script)
             .run()
             .ok()
-            .prints(&list(&["\"cat\",", &sh()]));
+            .prints(&added(&["\"cat\",", &sh()]));
         let run = learn(env, &format!("{flags} --command uname"), script).run().ok().prints("");
-        assert_eq!(run.stderr, "lnk sandbox: no program to add: [commands] allow has them all\n");
+        assert_eq!(run.stderr, "lnk sandbox: nothing to add: the list has them all\n");
         // Every program is no list: this run's would take its place.
         learn(env, "--read . --command *", script).run().ok().prints(&list(&[
             "\"cat\",",
@@ -246,6 +252,7 @@ fn json() {
                 "status": 5,
                 "allow": [{"entry": "sh", "path": dash, "interpreter": true, "many_names": false}],
                 "left_out": [{"path": "/tmp/t", "why": "it is in /tmp, which the sandbox may write"}],
+                "has_list": true,
                 "listed": 1,
                 "unheard": 0,
             })
@@ -440,7 +447,7 @@ fn a_spec_that_lacks_what_a_script_starts_with() {
         );
         in_app("lnk sandbox learn --spec app.toml -- npm test")
             .ok()
-            .prints(&list(&["\"env\","]))
+            .prints(&added(&["\"env\","]))
             .stderr_has("passed\n");
         env.write(&spec, APP.replace("\"sh\",", "\"env\", \"sh\","));
         in_app(run).ok().stdout_has("passed\n").quiet();

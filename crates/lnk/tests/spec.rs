@@ -155,7 +155,7 @@ fn a_spec_that_lists_no_program_runs_none() {
             refused(
                 env,
                 spec,
-                "app.toml lists no program, so nothing may run: add [commands] allow = [\"*\"]",
+                "app.toml lists no program, so nothing may run: add to [commands] allow what it starts",
             );
         }
         env.write("app.toml", "[files]\nread = ['.']\n");

@@ -100,7 +100,11 @@ impl<'a> Finder<'a> {
     /// Why a file that runs inside can't be listed; `None` where it can.
     #[must_use]
     pub fn never_listed(&self, real: &Path) -> Option<String> {
-        self.listed(real).err()
+        // A program that was started may be gone by now; where it was, it isn't.
+        match self.may_be_replaced(real) {
+            Some(why) => Some(format!("it {why}")),
+            None => self.listed(real).err(),
+        }
     }
 
     /// Whether PATH leads to a folder.
