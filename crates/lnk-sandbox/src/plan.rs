@@ -196,7 +196,7 @@ impl Plan {
         watched.extend(hidden);
         layout.hold_the_ways()?;
         layout.links(&policy.links);
-        let programs = layout.programs(&policy.programs, &policy.faults)?;
+        let programs = layout.programs(policy, &private)?;
 
         let writable = policy.grants.iter().filter(|grant| grant.write);
         let mut plan = Plan {
@@ -499,9 +499,19 @@ impl Layout {
 
     /// The programs that may run, without those that aren't seen inside; each
     /// loader is covered by a copy that runs no program by itself.
-    fn programs(&mut self, asked: &Programs, faults: &Faults) -> Result<Programs> {
-        let Programs::Listed(list) = asked else { return Ok(asked.clone()) };
+    fn programs(&mut self, policy: &Policy, private: &[PathBuf]) -> Result<Programs> {
+        let Policy { programs, faults, mounts, .. } = policy;
+        let Programs::Listed(list) = programs else { return Ok(programs.clone()) };
         let mut list = list.clone();
+        for (folder, _) in &list.folders {
+            if let Some(place) = private.iter().find(|place| place.starts_with(folder)) {
+                return Err(Error::Refused(format!(
+                    "the listed folder {} holds {}, which the sandbox may write",
+                    shown::word(folder),
+                    shown::word(place)
+                )));
+            }
+        }
         list.files.retain(|(real, _)| self.mounts.shows(real));
         list.folders.retain(|(real, _)| self.mounts.shows(real));
         list.loaders.retain(|real| self.mounts.shows(real));
@@ -516,9 +526,14 @@ impl Layout {
             let bytes =
                 std::fs::read(&real).map_err(|error| refused(&crate::error::reason(&error)))?;
             match loader::closed_copy(&bytes) {
+                // By whatever name it is seen.
                 Ok(closed) => {
-                    self.cover(real.clone(), &closed, 0o555, false, Some(identity));
-                    list.add_loader(real);
+                    for name in mounts.names_of(&real) {
+                        if self.mounts.shows(&name) {
+                            self.cover(name.clone(), &closed, 0o555, false, Some(identity));
+                            list.add_loader(name);
+                        }
+                    }
                 }
                 Err(why @ Unpatchable::NoSpareHeader) => return Err(refused(&why.to_string())),
                 // No loader: what names it as one doesn't start outside either.

@@ -50,7 +50,7 @@ impl Request {
     #[must_use]
     pub fn is_of_spec(&self, program: &Program) -> bool {
         let agreed = self.spec.as_ref().map(|spec| spec.programs.as_slice()).unwrap_or_default();
-        agreed.iter().any(|(its, _)| its == program)
+        agreed.iter().any(|(its, ..)| its == program)
     }
 }
 
@@ -79,8 +79,9 @@ pub struct Agreed {
     pub(crate) links: Vec<PathBuf>,
     /// Key, absolute path and real path.
     pub(crate) paths: Vec<(&'static str, PathBuf, PathBuf)>,
-    /// Programs, their paths absolute, and where each was found.
-    pub(crate) programs: Vec<(Program, Option<PathBuf>)>,
+    /// Programs, their paths absolute, where each was found, and to which others
+    /// links in it led.
+    pub(crate) programs: Vec<(Program, Option<PathBuf>, Vec<PathBuf>)>,
     /// What the spec itself opens to write, and to read or write: where each
     /// program was looked for.
     pub(crate) writable: Vec<PathBuf>,
@@ -100,10 +101,12 @@ impl Agreed {
     /// of that name.
     #[must_use]
     pub fn has_moved(&self, program: &Program, caller: &Caller, mounts: &Mounts) -> bool {
-        let agreed = self.programs.iter().find(|(its, _)| its == program);
+        let agreed = self.programs.iter().find(|(its, ..)| its == program);
         let finder = Finder::new(caller, mounts, self.writable.clone(), self.opened.clone());
-        agreed.is_some_and(|(_, agreed)| {
-            finder.find(program).ok().as_ref().and_then(Found::real) != agreed.as_deref()
+        agreed.is_some_and(|(_, real, linked)| {
+            let found = finder.find(program).ok();
+            found.as_ref().and_then(Found::real) != real.as_deref()
+                || found.is_some_and(|found| found.linked() != *linked)
         })
     }
 

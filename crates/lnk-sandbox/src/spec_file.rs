@@ -162,7 +162,7 @@ impl SpecFile {
         let paths = paths.flat_map(|(key, paths)| paths.iter().map(move |path| agreed(key, path)));
         let granted = |program: &GrantedProgram| {
             let typed = program.typed.made_absolute(self.home_or_root(), self.folder());
-            (typed, program.real.clone())
+            (typed, program.real.clone(), program.linked.clone())
         };
         let (writable, opened) = opened_by(files);
         let agreed = Agreed {
@@ -315,16 +315,16 @@ impl SpecFile {
         finder: &Finder<'_>,
     ) -> Result<GrantedProgram> {
         let found = finder.find(&typed.made_absolute(self.home_or_root(), self.folder()));
-        let real = match found {
-            Ok(found) => found.real().map(Path::to_path_buf),
-            Err(_) if replaced => None,
+        let (real, linked) = match found {
+            Ok(found) => (found.real().map(Path::to_path_buf), found.linked()),
+            Err(_) if replaced => (None, Vec::new()),
             Err(why) => {
                 let typed = typed.written();
                 let why = format!("[commands] allow {}: {why}", shown::word(&typed));
                 return Err(self.refused("commands", "allow", Some(&typed), &why));
             }
         };
-        Ok(GrantedProgram { typed: typed.clone(), real })
+        Ok(GrantedProgram { typed: typed.clone(), real, linked })
     }
 
     /// Refuses what a run needs and this version doesn't have.

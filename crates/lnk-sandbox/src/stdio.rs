@@ -87,16 +87,22 @@ fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether it was made by memfd_create(2), and may be executed.
+/// Whether it was made by memfd_create(2), and isn't sealed against being
+/// executed: it may be written, and made executable, by its descriptor.
 fn is_program_in_memory(stream: BorrowedFd<'_>) -> bool {
-    /// `TMPFS_MAGIC` and `HUGETLBFS_MAGIC`, linux/magic.h.
-    const IN_MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x9584_58f6];
-    let Ok(stat) = rustix::fs::fstat(stream) else { return false };
-    let kind = rustix::fs::fstatfs(stream).map(|fs| fs.f_type);
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && stat.st_nlink == 0
-        && stat.st_mode & 0o111 != 0
-        && kind.is_ok_and(|kind| IN_MEMORY.contains(&kind))
+    use std::os::fd::AsRawFd;
+    /// `HUGETLBFS_MAGIC`, linux/magic.h: it doesn't keep the seal.
+    const HUGE: rustix::fs::FsWord = 0x9584_58f6;
+    /// `F_SEAL_EXEC`, linux/fcntl.h, Linux 6.3.
+    const SEAL_EXEC: u32 = 0x20;
+    let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+    let shown = rustix::fs::readlink(path, Vec::new()).unwrap_or_default();
+    if !shown.to_bytes().starts_with(b"/memfd:") {
+        return false;
+    }
+    let seals = rustix::fs::fcntl_get_seals(stream).map(|seals| seals.bits());
+    let huge = rustix::fs::fstatfs(stream).is_ok_and(|fs| fs.f_type == HUGE);
+    huge || !seals.is_ok_and(|seals| seals & SEAL_EXEC != 0)
 }
 
 /// Whether a stream that is only read could be opened again for writing.

@@ -81,6 +81,27 @@ pub struct GrantedProgram {
     /// The real path; none for `*`, and for what wasn't found.
     #[serde(default, with = "stored_option", skip_serializing_if = "Option::is_none")]
     pub real: Option<PathBuf>,
+    /// Programs elsewhere that links in a folder lead to, by real path, sorted.
+    #[serde(default, with = "stored_list", skip_serializing_if = "Vec::is_empty")]
+    pub linked: Vec<PathBuf>,
+}
+
+mod stored_list {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Stored(#[serde(with = "crate::path::stored")] PathBuf);
+
+    pub fn serialize<S: Serializer>(list: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(list.iter().cloned().map(Stored))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+        let stored = Vec::<Stored>::deserialize(from)?;
+        Ok(stored.into_iter().map(|Stored(path)| path).collect())
+    }
 }
 
 mod stored_option {
@@ -320,8 +341,10 @@ fn commands(now: &Grants, older: &Grants) -> Vec<Widening> {
                 Program::Name(_) | Program::Path(_) => Width::One,
             };
             let change = match was {
-                Some(was) => Change::ProgramMoved { now: program.clone(), was: was.real.clone() },
-                None => Change::Program(program.clone()),
+                Some(was) if was.real != program.real => {
+                    Change::ProgramMoved { now: program.clone(), was: was.real.clone() }
+                }
+                _ => Change::Program(program.clone()),
             };
             Widening { section: "commands", key: "allow", change, width }
         })
@@ -332,7 +355,11 @@ fn program_covers(older: &GrantedProgram, now: &GrantedProgram) -> bool {
     let is_folder = |program: &GrantedProgram| matches!(program.typed, Program::Folder(_));
     match (&older.real, &now.real) {
         _ if older.typed == Program::Any => true,
-        (Some(was), Some(is)) => was == is && is_folder(older) == is_folder(now),
+        (Some(was), Some(is)) => {
+            was == is
+                && is_folder(older) == is_folder(now)
+                && now.linked.iter().all(|linked| older.linked.contains(linked))
+        }
         (was, is) => was == is && older.typed == now.typed,
     }
 }
@@ -415,7 +442,14 @@ impl fmt::Display for GrantedProgram {
             Some(real) if has_many_names(real) => to.write_str(", and every program in that file"),
             Some(_) => Ok(()),
             None => to.write_str(" (not found)"),
+        }?;
+        let mut between = ", and by links ";
+        for linked in &self.linked {
+            let all = if has_many_names(linked) { " with every program in it" } else { "" };
+            write!(to, "{between}{}{all}", word(linked))?;
+            between = ", ";
         }
+        Ok(())
     }
 }
 
@@ -454,6 +488,7 @@ mod tests {
                 Program::Name(name) => Some(real(&format!("/usr/bin/{name}").parse().unwrap())),
                 Program::Path(path) | Program::Folder(path) => Some(real(path)),
             },
+            linked: Vec::new(),
         };
         Grants {
             files: GrantedFiles {

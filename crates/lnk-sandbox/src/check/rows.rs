@@ -20,7 +20,7 @@ use crate::paths::{Identity, real_below_or_written, real_or_written};
 use crate::plan::OWN_BINARY;
 use crate::policy::Policy;
 use crate::programs::ProgramList;
-use crate::programs::find::{identity_of, start_of};
+use crate::programs::judge::{identity_of, start_of};
 use crate::programs::start::Start;
 
 /// Addresses for documentation (RFC 5737, RFC 3849): routed like any other of

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use lnk_spec::shown;
 
-use super::find::{Finder, identity_of, is_program, start_of};
+use super::find::Finder;
+use super::judge::{identity_of, is_program, start_of};
 use super::refusal::Adding;
 use super::start::Start;
 use crate::paths::real_or_written;

@@ -4,6 +4,7 @@
 mod elf;
 pub mod find;
 pub mod given;
+pub mod judge;
 pub mod learnt;
 pub mod list;
 pub mod loader;
@@ -11,7 +12,8 @@ pub mod refusal;
 pub mod replaceable;
 pub mod start;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use lnk_spec::kinds::has_many_names;
 use lnk_spec::shown;
@@ -27,6 +29,14 @@ impl Found {
             Found::Program(Listed { real, .. }) | Found::Folder { real, .. } => Some(real),
             Found::Any | Found::Nothing(_) => None,
         }
+    }
+
+    /// Programs elsewhere that links in a folder lead to, by real path, sorted.
+    #[must_use]
+    pub fn linked(&self) -> Vec<PathBuf> {
+        let Found::Folder { linked, .. } = self else { return Vec::new() };
+        let linked: BTreeSet<PathBuf> = linked.iter().map(|its| its.real.clone()).collect();
+        linked.into_iter().collect()
     }
 
     /// Adds it to a list.
@@ -51,7 +61,9 @@ impl Found {
 /// that is many programs, all of them run.
 #[must_use]
 pub fn widens(found: &Found) -> Option<String> {
-    let Found::Program(Listed { real, .. }) = found else { return None };
-    has_many_names(real)
-        .then(|| format!("it is {}, all of whose programs may run then", shown::word(real)))
+    let linked = found.linked();
+    let mut files = found.real().into_iter().chain(linked.iter().map(PathBuf::as_path));
+    let real = files.find(|file| has_many_names(file))?;
+    let by = if found.real() == Some(real) { "it is" } else { "a link in it leads to" };
+    Some(format!("{by} {}, all of whose programs may run then", shown::word(real)))
 }

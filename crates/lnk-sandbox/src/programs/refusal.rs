@@ -121,6 +121,9 @@ impl<'a> Refusals<'a> {
         }
         let asked = Path::new(OsStr::from_bytes(&executed.asked));
         let entry = self.finder.entry(asked, &executed.real);
+        if self.adding == Adding::ToSpec && entry.written().to_str().is_none() {
+            return "it can't be listed: it isn't UTF-8 text, so a spec can't name it".into();
+        }
         let hint = match self.adding {
             Adding::ToSpec => "add it to [commands] allow".into(),
             Adding::ByFlag => {

@@ -62,10 +62,13 @@ impl Trusted {
         if !self.trusts_user(stat.st_uid) {
             return Some(format!("{shown} belongs to another user, who could replace it"));
         }
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        // A link's own mode means nothing, symlink(7).
+        if kind == FileType::Symlink {
+            return None;
+        }
         let mode = Mode::from_raw_mode(stat.st_mode);
-        let keeps = mode.contains(Mode::SVTX)
-            && FileType::from_raw_mode(stat.st_mode) == FileType::Directory
-            && below.is_some();
+        let keeps = mode.contains(Mode::SVTX) && kind == FileType::Directory && below.is_some();
         if keeps {
             return None;
         }

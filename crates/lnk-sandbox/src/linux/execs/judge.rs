@@ -20,6 +20,7 @@ use crate::linux::broker::path;
 use crate::paths::Identity;
 use crate::programs::ProgramList;
 use crate::programs::start::{self, Start};
+use crate::system;
 
 /// Interpreters of interpreters that the kernel follows (`exec_binprm` of
 /// fs/exec.c).
@@ -173,7 +174,12 @@ impl Judge {
         let stat = rustix::fs::fstat(&file)?;
         let (real, is_named) = self.named(real(&file)?, &file, stat.st_nlink > 0);
         let real = PathBuf::from(OsString::from_vec(real));
-        let lasts = lasts && is_named && !self.is_writable(&real);
+        // Of the links on the way only the system's own last.
+        let lasts = lasts
+            && is_named
+            && (Path::new(as_text(&asked)) == real
+                || (system::holds(Path::new(as_text(&asked))) && system::holds(&real)));
+        let lasts = lasts && !self.is_writable(&real);
         let (identity, is_file) = (Identity::from(&stat), is_file(&stat));
         Ok(Found { file, asked, real, identity, is_file, is_named, lasts })
     }

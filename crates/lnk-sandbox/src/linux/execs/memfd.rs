@@ -4,7 +4,8 @@
 //! A program sees the difference by `F_SEAL_EXEC` among its seals, by its mode
 //! 0666, and by `EACCES` where it asks for an executable one, which is what the
 //! kernel says itself under `vm.memfd_noexec=2`. On older kernels there are no
-//! files in memory: `EPERM`.
+//! files in memory, and nowhere any of huge pages, whose file system doesn't keep
+//! the seal: `EPERM`.
 
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -70,6 +71,9 @@ fn check(flags: u32) -> Result<u32, Errno> {
     if flags & libc::MFD_EXEC != 0 {
         return Err(Errno::ACCESS);
     }
+    if flags & libc::MFD_HUGETLB != 0 {
+        return Err(Errno::PERM);
+    }
     Ok(flags)
 }
 
@@ -93,8 +97,11 @@ mod tests {
 
     #[test]
     fn flags_are_checked_as_the_kernel_does() {
-        for flags in [0, 1, 2, 3, 8, 9, libc::MFD_HUGETLB, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB] {
+        for flags in [0, 1, 2, 3, 8, 9] {
             assert_eq!(check(flags), Ok(flags));
+        }
+        for flags in [libc::MFD_HUGETLB, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB] {
+            assert_eq!(check(flags), Err(Errno::PERM));
         }
         for flags in [0x20, 0x8000_0000, libc::MFD_HUGE_2MB, 0x18] {
             assert_eq!(check(flags), Err(Errno::INVAL));
