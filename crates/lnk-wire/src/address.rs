@@ -1,0 +1,1 @@
+//! What kind of address it is.

@@ -1,0 +1,10 @@
+//! The wire: the filtering proxy that is a sandbox's only way out.
+//!
+//! Its listening sockets are made in the sandbox's network namespace and served
+//! from outside it, on one thread. Nothing here starts a process but the system's
+//! resolver, prints, or reads the environment.
+
+pub mod address;
+pub mod dial;
+pub mod log;
+pub mod policy;
