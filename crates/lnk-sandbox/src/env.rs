@@ -62,6 +62,23 @@ pub fn inside(
     env
 }
 
+/// The variables by which programs find the proxy at this port, in both
+/// spellings: curl reads `http_proxy` in lower case only, others upper case only.
+#[must_use]
+pub fn proxy(port: u16) -> Environment {
+    let proxy = format!("http://127.0.0.1:{port}");
+    let own = "localhost,127.0.0.1,::1";
+    let named = [("http_proxy", proxy.as_str()), ("https_proxy", &proxy), ("no_proxy", own)];
+    let mut env: Environment = Vec::new();
+    for (name, value) in named {
+        env.push((name.into(), value.into()));
+        env.push((name.to_uppercase().into(), value.into()));
+    }
+    // Node's own fetch and https follow the variables only when told to (Node 24).
+    env.push(("NODE_USE_ENV_PROXY".into(), "1".into()));
+    env
+}
+
 fn is_kept(name: &OsStr) -> bool {
     KEPT.iter().any(|kept| name == *kept) || name.as_encoded_bytes().starts_with(b"LC_")
 }

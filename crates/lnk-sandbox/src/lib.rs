@@ -15,6 +15,7 @@ pub mod faults;
 pub mod gitconfig;
 pub mod linux;
 pub mod mountinfo;
+pub mod network;
 pub mod never;
 pub mod not_run;
 pub mod paths;

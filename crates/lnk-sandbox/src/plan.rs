@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
 use crate::paths::{Identity, Link};
 use crate::policy::{Hide, Policy};
+use crate::network::PROXY_PORT;
 use crate::programs::Programs;
 use crate::programs::loader::{self, Unpatchable};
 use crate::system::{self, Entry};
@@ -145,6 +146,8 @@ pub struct Plan {
     pub env: Environment,
     /// The program and its arguments.
     pub program: Vec<OsString>,
+    /// Ports at the sandbox's own loopback that are served from outside.
+    pub listens: Vec<u16>,
     /// Which programs it may start, that one among them.
     pub programs: Programs,
     /// The working folder, a real path.
@@ -206,6 +209,7 @@ impl Plan {
             env: Environment::new(),
             program: program.to_vec(),
             programs,
+            listens: policy.network.listens(&policy.faults),
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts.ordered(),
@@ -222,6 +226,9 @@ impl Plan {
         }
         let readable = |path: &Path| plan.shows(&crate::paths::real_or_written(path));
         plan.env = env::inside(caller, &policy.accounts, &policy.home, readable);
+        if policy.network.has_proxy() {
+            plan.env.extend(env::proxy(PROXY_PORT));
+        }
         if plan.faults.has(Fault::Environment) {
             plan.env.extend(caller.env.iter().cloned());
         }

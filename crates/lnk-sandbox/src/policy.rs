@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
+use crate::network::Network;
 use crate::never::{Asked, Never, never_shown_below};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::programs::{self, Finder, Found, ProgramList, Programs};
@@ -47,6 +48,8 @@ pub struct Policy {
     pub links: Vec<Link>,
     /// Which programs run.
     pub programs: Programs,
+    /// What it reaches.
+    pub network: Network,
     /// The working folder's real path.
     pub cwd: PathBuf,
     /// Lines that a person should see: grants that open more than they seem to.
@@ -147,6 +150,7 @@ impl Policy {
         grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
+        request.network.check()?;
         let mut mistakes = Vec::new();
         let finder = finder(caller, &mounts, &grants);
         let told = (&mut warnings, &mut mistakes);
@@ -180,6 +184,7 @@ impl Policy {
             hides,
             links,
             programs,
+            network: request.network.clone(),
             cwd,
             warnings,
             mistakes,

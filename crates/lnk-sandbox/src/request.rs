@@ -9,6 +9,7 @@ use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
+use crate::network::Network;
 use crate::paths::Identity;
 use crate::programs::{Finder, Found};
 
@@ -26,6 +27,8 @@ pub struct Request {
     /// The programs that may run, as typed or with absolute paths; any where
     /// there is no list.
     pub programs: Option<Vec<Program>>,
+    /// What it reaches.
+    pub network: Network,
     /// Whether any program runs, to learn which: then `programs` are those known
     /// already.
     pub learn: bool,

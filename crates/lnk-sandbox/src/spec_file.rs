@@ -17,6 +17,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
+use crate::network::Network;
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
@@ -27,8 +28,9 @@ use crate::request::{Agreed, Renderer, Request};
 const NO_HOME: &str = "you have no home folder here; give the path from /";
 /// The system whose keys hold here.
 const OS: Os = if cfg!(target_os = "macos") { Os::Macos } else { Os::Linux };
-/// Sections whose part of the sandbox isn't built.
-const NOT_BUILT: [&str; 5] = ["internet", "lan", "localhost", "tools", "browser"];
+/// Keys whose part of the sandbox isn't built.
+const NOT_BUILT: [(&str, &str); 4] =
+    [("internet", "tcp"), ("localhost", "models"), ("tools", "allow"), ("browser", "hosts")];
 
 /// A spec that was read.
 #[derive(Debug)]
@@ -330,9 +332,9 @@ impl SpecFile {
     /// Refuses what a run needs and this version doesn't have.
     fn refuse_unbuilt(&self, flags: &Spec) -> Result<()> {
         refuse_unbuilt_flags(flags)?;
-        if let Some((section, key)) = self.spec.given().find(|(it, _)| is_unbuilt(it.name)) {
+        if let Some((section, key)) = self.spec.given().find(|(it, key)| is_unbuilt(it.name, key.name)) {
             let why = format!(
-                "[{}] {} isn't built yet in this version: a run can open folders and files, and list programs",
+                "[{}] {} isn't built yet in this version; leave it out",
                 section.name, key.name
             );
             return Err(self.refused(section.name, key.name, None, &why));
@@ -386,6 +388,11 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         write_dot_files: paths(&spec.files.write_dot_files),
         hide: paths(&spec.files.hide),
         programs: listed(&spec.commands.allow),
+        network: Network {
+            internet: spec.internet.clone(),
+            lan: spec.lan.clone(),
+            ports: spec.localhost.ports.clone(),
+        },
         learn: false,
         spec: None,
         program,
@@ -444,17 +451,16 @@ fn is_replaced(flags: &Spec, section: &str, key: &str) -> bool {
     flags.given().any(|(its, given)| its.name == section && given.name == key && replaces(given))
 }
 
-fn is_unbuilt(section: &str) -> bool {
-    NOT_BUILT.contains(&section)
+fn is_unbuilt(section: &str, key: &str) -> bool {
+    NOT_BUILT.contains(&(section, key))
 }
 
 fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
     for (section, key) in flags.given() {
         let flag = key.flag.map_or("", |flag| flag.name);
-        if is_unbuilt(section.name) {
+        if is_unbuilt(section.name, key.name) {
             return Err(Error::Refused(format!(
-                "{flag} isn't built yet in this version: a run can open folders and files, and list programs; \
-                 leave it out"
+                "{flag} isn't built yet in this version; leave it out"
             )));
         }
     }

@@ -98,6 +98,16 @@ pub fn finish(root: &OwnedFd) -> Result<(), String> {
     Ok(())
 }
 
+/// Enters the network namespace of a sandbox whose others were entered.
+///
+/// # Errors
+/// What failed.
+pub fn join_network(network: &OwnedFd) -> Result<(), String> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|error| format!("setns: {}", reason(&error.into())))
+}
+
 /// Enters the namespaces of a sandbox that is ready.
 ///
 /// # Errors

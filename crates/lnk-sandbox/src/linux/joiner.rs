@@ -27,6 +27,7 @@ use rustix::thread::ThreadNameSpaceType;
 use crate::error::reason;
 use crate::faults::Fault;
 use crate::linux::begun::PIPE_SIZE;
+use crate::linux::listeners;
 use crate::linux::message::{self, FromJoiner};
 use crate::linux::{guard, tree};
 use crate::paths::Identity;
@@ -124,10 +125,13 @@ impl Joiner<'_> {
         let nested = Nested::of(&self.plan.mounts);
         let child = self.wait_for_child()?;
         let child = pidfd_open(child, PidfdFlags::empty()).map_err(unsupported("pidfd_open"))?;
-        let spaces = match self.plan.faults.has(Fault::Users) {
-            false => ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT,
-            true => ThreadNameSpaceType::MOUNT,
-        };
+        let mut spaces = ThreadNameSpaceType::MOUNT;
+        if !self.plan.faults.has(Fault::Users) {
+            spaces |= ThreadNameSpaceType::USER;
+        }
+        if !self.plan.listens.is_empty() {
+            spaces |= ThreadNameSpaceType::NETWORK;
+        }
         rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces)
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
@@ -164,6 +168,8 @@ impl Joiner<'_> {
         )
         .map_err(unsupported("/newroot"))?;
         self.attach(&root, &prepared, &nested, devices)?;
+        // bubblewrap has brought the loopback up by now.
+        listeners::open_and_send(&self.plan.listens, &self.supervisor).map_err(Stop::Failed)?;
         self.attach_own_binary(&host, &root)?;
         Ok(root)
     }

@@ -26,7 +26,7 @@ use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::inner::{Executable, Expected, Orders, Place};
 use crate::linux::joiner::Joiner;
 use crate::linux::message::{self, FromInner, FromJoiner};
-use crate::linux::{finish, guard};
+use crate::linux::{finish, guard, listeners};
 use crate::mountinfo::Mounts;
 use crate::paths::Identity;
 use crate::plan::Plan;
@@ -133,6 +133,8 @@ impl Launch<'_> {
             program: None,
             broker: None,
             execs: None,
+            listeners: Vec::new(),
+            wire: None,
             broker_done: false,
             finishing: false,
             finished: false,
@@ -279,6 +281,10 @@ struct Run<'a> {
     broker: Option<Broker>,
     /// Tells which programs are started, or refused.
     execs: Option<Execs>,
+    /// Listening sockets of the sandbox's network, until they are served.
+    listeners: Vec<(u16, OwnedFd)>,
+    /// Serves them.
+    wire: Option<Wire>,
     /// Nothing is left inside that the broker could hear of.
     broker_done: bool,
     /// Whether what bubblewrap mounted is being, or was, finished and verified.
@@ -434,6 +440,9 @@ impl Run<'_> {
             return Ok(());
         };
         match received.message {
+            FromJoiner::Listening(ports) => {
+                self.listeners.extend(ports.into_iter().zip(received.fds));
+            }
             FromJoiner::Done => helper.done = true,
             FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
             FromJoiner::Bwrap(why) => {
@@ -622,26 +631,33 @@ impl Run<'_> {
     /// is anything to guard.
     fn fork_guard(&self) -> Result<Helper> {
         let Some((pid, _, _)) = &self.inner else { return Err(failed("the guard")(Errno::SRCH)) };
-        let mounts = format!("/proc/{}/ns/mnt", pid.as_raw_nonzero());
-        let mounts = rustix::fs::open(&mounts, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(failed(&*mounts))?;
+        let space = |name| {
+            let path = format!("/proc/{}/ns/{name}", pid.as_raw_nonzero());
+            rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .map_err(failed(path))
+        };
+        let (mounts, network) = (space("mnt")?, space("net")?);
         let users = lnk_sys::mount::owning_user_namespace(mounts.as_fd())
             .map_err(failed("NS_GET_USERNS"))?;
         let (ours, theirs) = message::pair().map_err(failed("socketpair"))?;
         match fork_single_threaded().map_err(failed("fork"))? {
             Forked::Parent(pid) => Helper::new(pid, ours),
             Forked::Child => {
-                let kept = [mounts.as_fd(), users.as_fd(), theirs.as_fd()];
+                let kept = [mounts.as_fd(), network.as_fd(), users.as_fd(), theirs.as_fd()];
                 if lnk_sys::fd::close_all_but(&kept).is_err() {
                     exit_now(1);
                 }
-                let Plan { watched, faults, .. } = self.launch.plan;
+                let Plan { watched, listens, faults, .. } = self.launch.plan;
                 let finished = || {
                     let root = finish::join(&mounts, &users, faults)?;
                     finish::finish(&root)?;
+                    if !listens.is_empty() {
+                        finish::join_network(&network)?;
+                    }
                     Ok(root)
                 };
                 let root = finished().map_err(FromJoiner::Unsupported).and_then(|root| {
+                    listeners::open_and_send(listens, &theirs).map_err(FromJoiner::Failed)?;
                     guard::cover_links(&root, watched).map_err(FromJoiner::Failed)?;
                     Ok(root)
                 });

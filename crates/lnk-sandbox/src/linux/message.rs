@@ -43,6 +43,9 @@ pub enum FromInner {
 /// From the joiner, later the guard, to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromJoiner {
+    /// Listening sockets of the sandbox's network, in this order; the last of them
+    /// come before [`FromJoiner::Done`].
+    Listening(Vec<u16>),
     /// Every mount is in place.
     Done,
     /// This kernel or bubblewrap doesn't let a joiner in; nothing ran.

@@ -13,6 +13,7 @@ pub mod inner;
 pub mod joiner;
 pub mod landlock;
 pub mod launch;
+pub mod listeners;
 pub mod message;
 pub mod seccomp;
 pub mod tree;

@@ -1,0 +1,69 @@
+//! What of the network a sandbox is given: a way out through its wire, and ports of
+//! this machine's loopback.
+
+use lnk_spec::number::Port;
+use lnk_spec::spec::{Internet, Lan};
+use lnk_wire::policy::Policy as WirePolicy;
+
+use crate::error::{Error, Result};
+use crate::faults::{Fault, Faults};
+
+/// Where the proxy listens inside.
+pub const PROXY_PORT: u16 = 40781;
+/// Ports of the sandbox's loopback that are its own: the proxy's, and DNS.
+const OWN_PORTS: [u16; 2] = [PROXY_PORT, 53];
+
+/// The network of one sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// `[internet]`.
+    pub internet: Internet,
+    /// `[lan]`.
+    pub lan: Lan,
+    /// Ports of this machine's loopback that it may connect to.
+    pub ports: Vec<Port>,
+}
+
+impl Network {
+    /// Refuses what no sandbox can have.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] naming the port.
+    pub fn check(&self) -> Result<()> {
+        match self.ports.iter().find(|port| OWN_PORTS.contains(&port.get())) {
+            Some(port) => Err(Error::Refused(format!(
+                "--port {port}: it is one of the sandbox's own; another service's can be opened"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it has a proxy.
+    #[must_use]
+    pub fn has_proxy(&self) -> bool {
+        !self.internet.hosts.is_empty() || !self.lan.hosts.is_empty()
+    }
+
+    /// Whether anything of it is served from outside.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.has_proxy() || !self.ports.is_empty()
+    }
+
+    /// The ports that are listened on inside. None where the sandbox was left in the
+    /// machine's network on purpose: they would be the machine's.
+    #[must_use]
+    pub fn listens(&self, faults: &Faults) -> Vec<u16> {
+        if faults.has(Fault::Network) {
+            return Vec::new();
+        }
+        let proxy = self.has_proxy().then_some(PROXY_PORT);
+        proxy.into_iter().chain(self.ports.iter().map(|port| port.get())).collect()
+    }
+
+    /// What the wire is to let through.
+    #[must_use]
+    pub fn policy(&self) -> WirePolicy {
+        WirePolicy { internet: self.internet.clone(), lan: self.lan.clone() }
+    }
+}
