@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lnk_sandbox::check::gaps::GAPS;
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Run, TestEnv, each};
+use testkit::{Mounts, Run, TestEnv, User, each};
 
 fn check(env: &TestEnv, flags: &[&str]) -> Run {
     env.lnk(["sandbox", "check"].iter().chain(flags)).run()
@@ -196,6 +196,19 @@ fn a_try_that_fails_outside_too_proves_nothing() {
         }
         assert!(run.stdout.contains("\nNothing leaked, but 2 of "), "{run}");
     });
+}
+
+#[test]
+fn a_name_that_is_refused_slowly_counts_as_refused() {
+    let env = TestEnv::new(env!("CARGO_BIN_EXE_lnk").as_ref(), &User::current(), Mounts::Joiner);
+    // As getent is on a machine under load, and where nobody answers.
+    let row = "look a name of the internet up";
+    for (takes, line) in [(3, "blocked    "), (11, "not tried  ")] {
+        let script = format!("#!/bin/sh\n[ \"$2\" = localhost ] || {{ sleep {takes}; exit 2; }}\n");
+        let getent = env.write_program("getent", script);
+        let run = env.lnk(["sandbox", "check"]).replaced("/usr/bin/getent", getent).run();
+        run.stdout_has(&format!("{line}{row}"));
+    }
 }
 
 #[test]
