@@ -5,6 +5,7 @@
 //! [`Error`] or [`Notice`].
 
 pub mod account;
+mod agents;
 pub mod caller;
 pub mod check;
 pub mod consent;

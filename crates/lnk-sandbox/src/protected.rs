@@ -8,18 +8,17 @@ use lnk_spec::shown;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use crate::agents::Agents;
 use crate::caller::Caller;
 use crate::dotfiles::{Folder, Gate, Mask, Placeholders, Protection, protect, reads_of};
 use crate::error::{Error, Result, failed, reason};
 use crate::gitconfig;
-use crate::paths::{Identity, open_real};
-use crate::policy::{Grant, Hide, Policy};
+use crate::paths::Identity;
+use crate::policy::{Grant, Policy};
 use crate::state::Settings;
 
 /// How often the folders are looked at again when names appear meanwhile.
 const LOOKS: usize = 3;
-/// Agents' folders, in a home.
-const AGENTS: [&str; 2] = ["Link", "Agents"];
 
 /// What is mounted over dot files, and the placeholders it is mounted on.
 #[derive(Debug, Default)]
@@ -50,7 +49,6 @@ impl Protected {
         let Some(settings) = settings else { return Ok(Protected::default()) };
         let state = settings.placeholders()?;
         for _ in 0..LOOKS {
-            let agents = missing_agents(policy);
             let gate = Gate::enter(&state).map_err(failed(format!(
                 "the records of empty folders, {}",
                 shown::word(&state)
@@ -62,8 +60,7 @@ impl Protected {
                 .filter(|grant| is_protected(grant))
                 .map(|grant| look(grant, policy, &config_files));
             let protections = protections.collect::<Result<Vec<_>>>()?;
-            let agents_folder =
-                agents.as_ref().map(|(parent, protection)| (open_real(parent), parent, protection));
+            let agents = agents(policy)?;
             let mut folders: Vec<Folder<'_>> = protections
                 .iter()
                 .map(|(grant, protection)| Folder {
@@ -72,9 +69,7 @@ impl Protected {
                     protection,
                 })
                 .collect();
-            if let Some((Ok(fd), path, protection)) = &agents_folder {
-                folders.push(Folder { fd: fd.as_fd(), path, protection });
-            }
+            folders.extend(agents.iter().flat_map(Agents::folders));
             let placeholders = gate
                 .place(&folders)
                 .map_err(failed("an empty folder in place of a dot file that doesn't exist"))?;
@@ -98,11 +93,9 @@ impl Protected {
             }
             protected.masks.sort_by(|a, b| a.path.cmp(&b.path));
             protected.masks.dedup_by(|a, b| a.path == b.path);
-            drop((agents_folder, protections));
-            if let Some((parent, protection)) = agents {
-                let made = protection.missing.iter().map(|name| parent.join(name));
-                let hidden = made.filter_map(|path| Hide::of(&path, false));
-                policy.hides.extend(hidden);
+            drop(protections);
+            if let Some(agents) = agents {
+                agents.hide_in(policy);
             }
             return Ok(protected);
         }
@@ -164,20 +157,10 @@ fn refused(grant: &Grant) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// Agents' folders are hidden also where the first of them is made while the
-/// program runs: an empty folder stands in, to be hidden.
-fn missing_agents(policy: &Policy) -> Option<(PathBuf, Protection)> {
-    let mut parent = policy.home_real.clone();
-    for name in AGENTS {
-        let path = parent.join(name);
-        let seen = policy.grants.iter().any(|grant| parent.starts_with(&grant.held.real));
-        if !path.exists() {
-            let protection = Protection { missing: vec![name.into()], ..Protection::default() };
-            return seen.then_some((parent, protection));
-        }
-        parent = path;
-    }
-    None
+/// Where something that is granted would show agents' folders.
+fn agents(policy: &Policy) -> Result<Option<Agents>> {
+    let seen = |path: &Path| policy.grants.iter().any(|grant| path.starts_with(&grant.held.real));
+    Agents::look(&policy.home_real, seen).map_err(failed("agents' folders, ~/Link/Agents"))
 }
 
 /// Puts an empty folder where a protected name vanished.

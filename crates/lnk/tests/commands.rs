@@ -417,7 +417,7 @@ fn a_listed_folder_holds_no_file_of_the_sandboxs() {
         if !env.user.is_root() {
             let closed = env.folder("closed");
             fs::hard_link(&tool, closed.join("link")).unwrap();
-            fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
             runs("can't be looked through");
             fs::set_permissions(&closed, Permissions::from_mode(0o755)).unwrap();
             fs::remove_dir_all(&closed).unwrap();

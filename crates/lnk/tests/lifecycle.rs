@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use testkit::{Mounts, TestEnv, each};
+use testkit::{Mounts, Running, TestEnv, each};
 
 /// `often` with LNK_LONG=1, else `seldom`.
 fn times(seldom: usize, often: usize) -> usize {
@@ -85,6 +85,80 @@ fn nothing_outlives_a_killed_supervisor_and_the_next_run_cleans_up() {
         }
         env.lnk(["sandbox", "run", "--write", ".", "--", "true"]).run().ok().quiet();
         assert_eq!(names(env.project()), before);
+    });
+}
+
+/// A run that sees the home and is in its program.
+fn seeing_home(env: &TestEnv) -> Running {
+    let words = ["sandbox", "run", "--read", "~", "--", "sh", "-c", "echo in; exec sleep 600"];
+    let mut running = env.lnk(words).spawn();
+    running.wait_for_stdout("in\n");
+    running
+}
+
+#[test]
+fn the_last_of_two_runs_takes_agents_folders_of_both_away() {
+    each!(|env| {
+        let (link, agents) = (env.home().join("Link"), env.home().join("Link/Agents"));
+        for first_ends_first in [true, false] {
+            for by in [Signal::TERM, Signal::KILL] {
+                // One makes the first folder, the other the one in it.
+                let first = seeing_home(env);
+                assert!(link.is_dir() && !agents.exists());
+                let second = seeing_home(env);
+                assert!(agents.is_dir());
+                let (ends, stays) =
+                    if first_ends_first { (first, second) } else { (second, first) };
+                ends.signal(by);
+                ends.wait().fails();
+                assert!(link.is_dir());
+                // A killed one leaves its own to the next that starts.
+                stays.signal(Signal::TERM);
+                stays.wait().fails_with(128 + 15);
+                if by == Signal::KILL {
+                    env.lnk(["sandbox", "run", "--read", ".", "--", "true"]).run().ok();
+                }
+                assert!(!link.exists(), "{first_ends_first} {by:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_agents_folder_made_outside_is_hidden_after_the_run_that_made_its_parent_ended() {
+    each!(|env| {
+        let memory = env.home().join("Link/Agents/main/memory.md");
+        let first = seeing_home(env);
+        let second = seeing_home(env);
+        let look = "echo in; read go; ls ~/Link/Agents/main; cat ~/Link/Agents/main/memory.md";
+        let words = ["sandbox", "run", "--read", "~", "--", "sh", "-c", look];
+        let (go_read, go) = std::io::pipe().expect("pipes can be made");
+        let mut third = env.lnk(words).stdin_file(go_read).spawn();
+        third.wait_for_stdout("in\n");
+        for running in [second, first] {
+            running.signal(Signal::TERM);
+            running.wait().fails_with(128 + 15);
+        }
+        env.write(&memory, "secret");
+        drop(go);
+        third.wait().fails().prints("in\n");
+        assert_eq!(fs::read(memory).expect("it stays"), b"secret");
+    });
+}
+
+/// Runs that see the home and checks, starting and ending at any moment.
+#[test]
+fn runs_and_checks_at_once_leave_no_agents_folder() {
+    each!(|env| {
+        let run = ["sandbox", "run", "--read", "~", "--", "true"];
+        let check = ["sandbox", "check", "--read", "~"];
+        for _ in 0..times(2, 30) {
+            let runs = (0..12).map(|_| env.lnk(run).spawn());
+            let checks = (0..2).map(|_| env.lnk(check).spawn());
+            let all: Vec<_> = checks.chain(runs).collect();
+            all.into_iter().for_each(|running| drop(running.wait().ok()));
+            assert!(!env.home().join("Link").exists());
+        }
     });
 }
 

@@ -1,9 +1,10 @@
 //! Machines with a fence missing or broken: nothing runs, and `ready` says why.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use testkit::{Call, Mounts, Run, TestEnv, User, each};
 
 const BWRAP: &str = "/usr/bin/bwrap";
@@ -123,6 +124,48 @@ fn a_bubblewrap_that_hangs_is_given_up() {
     each!(|env| {
         let Some(fake) = fake_bwrap(env, "exec sleep 600") else { return };
         ready(env).replaced(BWRAP, &fake).run().fails_with(125).stderr_has("didn't end within 10");
+    });
+}
+
+/// The system calls, proc_pid_syscall(5), that processes of this program are in.
+fn calls_in(program: &Path) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let all = all.map(|entry| entry.path());
+    let its = all.filter(|proc| std::fs::read_link(proc.join("exe")).is_ok_and(|e| e == program));
+    its.map(|proc| std::fs::read_to_string(proc.join("syscall")).unwrap_or_default()).collect()
+}
+
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_trial_whose_lnk_is_killed_ends_by_itself() {
+    if !Path::new("/usr/bin/strace").exists() {
+        return testkit::skip("there is no strace, to hold bubblewrap up");
+    }
+    each!(|env| {
+        let bwrap = env.outside().join("bwrap");
+        std::fs::copy(BWRAP, &bwrap).expect("bubblewrap is there");
+        // Between the making of its first process and the word to that.
+        let held = format!(
+            "exec strace -D -qq -o /dev/null -e trace=write -e inject=write:delay_enter=500000 \
+             {} \"$@\"",
+            bwrap.display()
+        );
+        let Some(fake) = fake_bwrap(env, &held) else { return };
+        let ready = ready(env).replaced(BWRAP, &fake).spawn();
+        let write = format!("{} ", libc::SYS_write);
+        let writes = || calls_in(&bwrap).iter().any(|call| call.starts_with(&write));
+        until("bubblewrap says no word", writes);
+        ready.signal(Signal::KILL);
+        ready.wait();
+        until("something is left", || calls_in(&bwrap).is_empty());
     });
 }
 

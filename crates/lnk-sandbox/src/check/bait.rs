@@ -1,27 +1,33 @@
-//! Bait: files, folders and sockets with random names, made for one check and
+//! Bait: files and sockets with random names, made for one check and
 //! removed whatever happens.
 //!
 //! Each is written down, in Link's settings, before it is made, and its device
 //! and inode once they are known; only what still has those is removed. The
 //! record is locked as long as its check lives, so the next check finds and
 //! clears what a crash left. Nothing is made over something or through a link.
+//! The folders that some of it is in are placeholders (`dotfiles/placeholder.rs`),
+//! which runs and checks share.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::agents::Agents;
+use crate::dotfiles::Placeholders;
 use crate::error::{Result, failed};
 use crate::paths::{Identity, open_real};
 use lnk_spec::shown;
 
 /// What a bait's name begins with.
 const NAME: &str = "lnk-check-";
+/// How many random bytes its rest stands for.
+const RANDOM: usize = 16;
 /// The suffix of a record's name.
 const RECORD: &str = ".record";
 
@@ -32,9 +38,8 @@ pub struct Bait {
     record_name: String,
     record: File,
     made: Vec<Entry>,
-    /// Whether another check's bait is in a folder of this one's, which stays in
-    /// the record until that one ends.
-    shared: bool,
+    /// Folders that bait is in: removed once that is.
+    agents: Option<Placeholders>,
 }
 
 /// What was, or may have been, made.
@@ -43,6 +48,12 @@ struct Entry {
     path: PathBuf,
     /// `None` before it is known.
     identity: Option<Identity>,
+}
+
+/// Whether a file's name is one that bait has.
+pub fn is_bait(name: &[u8]) -> bool {
+    let random = name.strip_prefix(NAME.as_bytes());
+    random.is_some_and(|hex| hex.len() == 2 * RANDOM && hex.iter().all(u8::is_ascii_hexdigit))
 }
 
 impl Bait {
@@ -61,7 +72,7 @@ impl Bait {
             new_record(&opened, &record_name)
         });
         let record = record.map_err(failed(named()))?;
-        Ok(Bait { folder: opened, record_name, record, made: Vec::new(), shared: false })
+        Ok(Bait { folder: opened, record_name, record, made: Vec::new(), agents: None })
     }
 
     /// A name that nothing has.
@@ -88,20 +99,15 @@ impl Bait {
         Ok(path)
     }
 
-    /// Makes a folder by this name, unless something has it.
+    /// Agents' folders of a home, made where they don't exist, and there until
+    /// all bait is removed. `placeholders` is the folder of their records.
     ///
     /// # Errors
-    /// `EEXIST`, and those of mkdirat(2).
-    pub fn folder(&mut self, path: &Path) -> Result<(), Errno> {
-        let above = path.parent().ok_or(Errno::INVAL)?;
-        let name = path.file_name().ok_or(Errno::INVAL)?;
-        // Known by its inode before it gets a name that isn't random.
-        let (random_path, parent, random_name) = self.intend(above)?;
-        rustix::fs::mkdirat(&parent, &random_name, Mode::RWXU)?;
-        let stat = rustix::fs::statat(&parent, &random_name, AtFlags::SYMLINK_NOFOLLOW)?;
-        self.note(&random_path, Identity::from(&stat))?;
-        self.note(path, Identity::from(&stat))?;
-        rustix::fs::renameat_with(&parent, &random_name, &parent, name, RenameFlags::NOREPLACE)
+    /// Those of [`Agents::make`].
+    pub fn agents(&mut self, placeholders: &Path, home: &Path) -> io::Result<PathBuf> {
+        let (path, held) = Agents::make(placeholders, home)?;
+        self.agents = Some(held);
+        Ok(path)
     }
 
     /// Makes a listening stream socket.
@@ -171,22 +177,18 @@ impl Bait {
     /// # Errors
     /// Naming what is left; the next check tries again.
     pub fn remove(mut self) -> Result<()> {
-        rustix::fs::flock(&self.folder, FlockOperation::LockExclusive)
-            .map_err(failed("the records of bait"))?;
         self.clear()?;
-        // From here on whoever ends last clears what was shared.
-        rustix::fs::flock(&self.record, FlockOperation::Unlock)
-            .and_then(|()| sweep(&self.folder))
-            .map_err(failed("the records of bait"))
+        let agents = self.agents.take().map_or(Ok(()), Placeholders::remove);
+        agents.map_err(failed("the empty folders in place of agents'"))
     }
 
     fn clear(&mut self) -> Result<()> {
-        self.shared |= !clear(&self.made)?;
+        clear(&self.made)?;
         self.made.clear();
-        if self.shared {
-            return Ok(());
-        }
-        match rustix::fs::unlinkat(&self.folder, &self.record_name, AtFlags::empty()) {
+        let removed = locked(&self.folder, || {
+            rustix::fs::unlinkat(&self.folder, &self.record_name, AtFlags::empty())
+        });
+        match removed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(failed("the record of bait")(error)),
         }
@@ -227,15 +229,14 @@ impl Entry {
         path.is_absolute().then_some(Entry { path, identity })
     }
 
-    /// Removes it, if it is still what was made. `false` for a folder that stays
-    /// because another check's bait is in it.
-    fn remove(&self) -> Result<bool, Errno> {
+    /// Removes it, if it is still what was made.
+    fn remove(&self) -> Result<(), Errno> {
         let found = match lstat(&self.path) {
             // Nothing is made behind a link.
-            Err(Errno::LOOP | Errno::NOTDIR) if self.identity.is_none() => return Ok(true),
+            Err(Errno::LOOP | Errno::NOTDIR) if self.identity.is_none() => return Ok(()),
             found => found?,
         };
-        let Some((parent, stat)) = found else { return Ok(true) };
+        let Some((parent, stat)) = found else { return Ok(()) };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let ours = match self.identity {
             Some(identity) => Identity::from(&stat) == identity,
@@ -245,31 +246,18 @@ impl Entry {
                 stat.st_uid == rustix::process::geteuid().as_raw()
                     && match kind {
                         FileType::RegularFile => stat.st_size == 0,
-                        // One that isn't empty isn't removed either.
-                        FileType::Directory | FileType::Socket => true,
+                        FileType::Socket => true,
                         _ => false,
                     }
             }
         };
         let name = self.path.file_name().filter(|_| ours);
-        let Some(name) = name else { return Ok(true) };
-        let flags = if kind == FileType::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        match rustix::fs::unlinkat(&parent, name, flags) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
-            // Somebody put something into a folder: it is theirs now.
-            Err(Errno::NOTEMPTY) => Ok(!has_bait(&self.path)),
+        let Some(name) = name else { return Ok(()) };
+        match rustix::fs::unlinkat(&parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error),
         }
     }
-}
-
-fn has_bait(folder: &Path) -> bool {
-    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.any(|entry| {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        entry.file_name().as_bytes().starts_with(NAME.as_bytes())
-            || (is_folder && has_bait(&entry.path()))
-    })
 }
 
 /// Does something with the records in `folder`, which nobody else touches
@@ -281,10 +269,10 @@ fn locked<T>(folder: &OwnedFd, work: impl FnOnce() -> Result<T, Errno>) -> Resul
     done
 }
 
-/// Latest first: a folder after what is in it. Whether all of it is gone.
-fn clear(made: &[Entry]) -> Result<bool> {
-    let mut result = Ok(true);
-    for (index, entry) in made.iter().enumerate().rev() {
+/// All that was made.
+fn clear(made: &[Entry]) -> Result<()> {
+    let mut result = Ok(());
+    for (index, entry) in made.iter().enumerate() {
         // Once it was looked at, only that counts.
         let known = entry.identity.is_none()
             && made[index + 1..].iter().any(|later| later.path == entry.path);
@@ -293,18 +281,13 @@ fn clear(made: &[Entry]) -> Result<bool> {
         }
         let removed = entry.remove();
         let removed = removed.map_err(failed(format!("bait, {}", shown::word(&entry.path))));
-        result = result.and_then(|whole| Ok(removed? && whole));
+        result = result.and(removed);
     }
     result
 }
 
 /// Clears the records that no check holds.
 fn sweep(opened: &OwnedFd) -> Result<(), Errno> {
-    // What is of use only once another record is cleared is so the second time.
-    sweep_once(opened).and_then(|()| sweep_once(opened))
-}
-
-fn sweep_once(opened: &OwnedFd) -> Result<(), Errno> {
     let folder = format!("/proc/self/fd/{}", opened.as_raw_fd());
     for entry in std::fs::read_dir(folder).map_err(errno)?.flatten() {
         let name = entry.file_name();
@@ -319,7 +302,7 @@ fn sweep_once(opened: &OwnedFd) -> Result<(), Errno> {
         let mut text = String::new();
         File::from(record).read_to_string(&mut text).map_err(errno)?;
         let made: Vec<Entry> = text.split_inclusive('\n').filter_map(Entry::parse).collect();
-        if matches!(clear(&made), Ok(true)) {
+        if clear(&made).is_ok() {
             rustix::fs::unlinkat(opened, &name, AtFlags::empty())?;
         }
     }
@@ -363,9 +346,9 @@ pub fn identity(file: BorrowedFd<'_>) -> Result<Identity, Errno> {
     Ok(Identity::from(&rustix::fs::fstat(file.as_fd())?))
 }
 
-/// 128 random bits in hexadecimal.
+/// Random bytes, in hexadecimal.
 fn random() -> Result<String, Errno> {
-    let mut bytes = [0u8; 16];
+    let mut bytes = [0u8; RANDOM];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).map_err(errno)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -394,6 +377,7 @@ mod tests {
 
     /// As a crash leaves it: nothing is removed, the lock is gone.
     fn crash(mut bait: Bait) {
+        bait.agents.take().into_iter().for_each(Placeholders::crash);
         bait.made.clear();
         bait.record_name = "none".into();
     }
@@ -420,8 +404,6 @@ mod tests {
         let mut bait = Bait::begin(&records).unwrap();
         let path = bait.file(&place, b"secret").unwrap();
         assert_eq!(std::fs::read(path).unwrap(), b"secret");
-        bait.folder(&place.join("Link")).unwrap();
-        bait.file(&place.join("Link"), b"").unwrap();
         bait.listener(&place).unwrap();
         bait.datagram(&place).unwrap();
         let expected = bait.expect(&place).unwrap();
@@ -435,7 +417,6 @@ mod tests {
         let (_temp, records, place) = places();
         let mut crashed = Bait::begin(&records).unwrap();
         let left = crashed.file(&place, b"secret").unwrap();
-        crashed.folder(&place.join("Link")).unwrap();
         crash(crashed);
         let mut living = Bait::begin(&records).unwrap();
         assert!(!left.exists());
@@ -447,26 +428,43 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_two_share_goes_with_the_last() {
-        for crashed in [false, true] {
-            let (_keep, records, place) = places();
-            let shared = place.join("shared");
+    fn agents_folders_that_two_share_go_with_the_last() {
+        let (temp, records, place) = places();
+        let state = temp.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        for first_ends_first in [true, false] {
             let mut one = Bait::begin(&records).unwrap();
-            one.folder(&shared).unwrap();
+            let agents = one.agents(&state, &place).unwrap();
+            assert_eq!(agents, place.join("Link/Agents"));
+            one.file(&agents, b"secret").unwrap();
             let mut other = Bait::begin(&records).unwrap();
-            assert_eq!(other.folder(&shared), Err(Errno::EXIST));
-            let below = shared.join("below");
-            other.folder(&below).unwrap();
-            other.file(&below, b"secret").unwrap();
-            if crashed {
-                crash(one)
-            } else {
-                one.remove().unwrap()
-            }
-            assert_eq!(count(&below), 1);
-            other.remove().unwrap();
+            assert_eq!(other.agents(&state, &place).unwrap(), agents);
+            other.file(&agents, b"secret").unwrap();
+            let (ends, stays) = if first_ends_first { (one, other) } else { (other, one) };
+            ends.remove().unwrap();
+            assert_eq!(count(&agents), 1);
+            stays.remove().unwrap();
             assert_eq!((count(&place), count(&records)), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_sweep_of_placeholders_keeps_those_with_a_crashed_checks_bait_until_that_is_gone() {
+        let (temp, records, place) = places();
+        let state = temp.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        let mut bait = Bait::begin(&records).unwrap();
+        let agents = bait.agents(&state, &place).unwrap();
+        bait.file(&agents, b"secret").unwrap();
+        crash(bait);
+        for _ in 0..2 {
+            crate::dotfiles::sweep(&state).unwrap();
+            assert_eq!(count(&agents), 1);
+        }
+        Bait::begin(&records).unwrap().remove().unwrap();
+        assert_eq!(count(&agents), 0);
+        crate::dotfiles::sweep(&state).unwrap();
+        assert_eq!((count(&place), count(&records), count(&state)), (0, 0, 1));
     }
 
     #[test]
@@ -480,23 +478,28 @@ mod tests {
         symlink(&precious, &path).unwrap();
         let expected = bait.expect(&place).unwrap();
         std::fs::write(&expected, b"something").unwrap();
-        bait.folder(&place.join("folder")).unwrap();
-        std::fs::write(place.join("folder/theirs"), b"").unwrap();
         bait.remove().unwrap();
         assert_eq!(std::fs::read(precious).unwrap(), b"mine");
-        assert!(path.is_symlink() && expected.exists() && place.join("folder/theirs").exists());
+        assert!(path.is_symlink() && expected.exists());
     }
 
     #[test]
-    fn nothing_is_made_through_a_link_or_over_something() {
+    fn nothing_is_made_through_a_link() {
         let (_temp, records, place) = places();
         symlink(&place, records.join("link")).unwrap();
         let mut bait = Bait::begin(&records).unwrap();
         assert_eq!(bait.file(&records.join("link"), b"").unwrap_err(), Errno::NOTDIR);
-        std::fs::create_dir(place.join("Link")).unwrap();
-        assert_eq!(bait.folder(&place.join("Link")).unwrap_err(), Errno::EXIST);
         bait.remove().unwrap();
-        assert!(place.join("Link").is_dir());
+        assert_eq!(count(&place), 0);
+    }
+
+    #[test]
+    fn only_a_whole_name_is_baits() {
+        let name = Bait::name().unwrap();
+        assert!(is_bait(name.as_bytes()));
+        for other in [&name[1..], &name[..name.len() - 1], "lnk-check-", "notes"] {
+            assert!(!is_bait(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::policy::Policy;
 use crate::request::Request;
 use crate::state::Settings;
 use bait::Bait;
+pub(crate) use bait::is_bait;
 use probe::{Answers, KEYS, PROBE, Script, WAIT};
 use rows::{Held, Missing, Row, Seen, Table};
 use tries::Answer;
@@ -150,11 +151,12 @@ pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<C
     // What ends a check early would leave its bait behind.
     let signals = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
     let signals = Taken::new(&signals).map_err(failed("signals"))?;
-    let folder = Settings::open(&policy.home_real)?.check()?;
+    let settings = Settings::open(&policy.home_real)?;
+    let (folder, placeholders) = (settings.check()?, settings.placeholders()?);
     let mut bait = Bait::begin(&folder)?;
     let spec = request.spec.as_ref().map(|agreed| agreed.file.as_path());
     let asked = Sandbox { policy: &policy, caller, flags, spec };
-    let checked = with_bait(&mut bait, &asked, &folder, &signals);
+    let checked = with_bait(&mut bait, &asked, (&folder, &placeholders), &signals);
     let removed = bait.remove();
     let checked = checked?;
     removed?;
@@ -184,7 +186,7 @@ impl Sandbox<'_> {
 fn with_bait(
     bait: &mut Bait,
     asked: &Sandbox<'_>,
-    folder: &Path,
+    (folder, placeholders): (&Path, &Path),
     signals: &Taken,
 ) -> Result<Checked> {
     let Sandbox { policy, caller, spec, .. } = *asked;
@@ -197,6 +199,7 @@ fn with_bait(
     let variable = word.to_uppercase().replace('-', "_");
     let held = Held {
         settings: folder,
+        placeholders,
         process: (process.pid(), &word),
         key: key.as_ref().map(|()| word.as_str()).map_err(Clone::clone),
         variable: &variable,

@@ -2,6 +2,7 @@
 //! refuse it.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -9,14 +10,13 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::{protected, shown};
-use rustix::io::Errno;
 
 use super::bait::Bait;
 use super::probe::Answers;
 use super::tries::{Answer, Evidence, GETENT, MountCall, Try};
 use crate::error::{Result, reason};
 use crate::linux::inner::Place;
-use crate::paths::{Identity, real_below_or_written, real_or_written};
+use crate::paths::{Identity, real_or_written};
 use crate::plan::OWN_BINARY;
 use crate::policy::Policy;
 use crate::programs::ProgramList;
@@ -128,6 +128,8 @@ pub struct Table<'a> {
 pub struct Held<'a> {
     /// Link's settings' own folder for bait, a real path.
     pub settings: &'a Path,
+    /// The records of placeholders.
+    pub placeholders: &'a Path,
     /// The process to be found, and the word on its command line.
     pub process: (i32, &'a str),
     /// The name of the key in the session keyring, if there is one.
@@ -168,7 +170,7 @@ impl<'a> Table<'a> {
         };
         table.secrets();
         table.settings(held)?;
-        table.hidden();
+        table.hidden(held.placeholders);
         table.writes();
         table.dot_files()?;
         table.spec(held.spec);
@@ -212,8 +214,8 @@ impl<'a> Table<'a> {
         self.rows.last_mut().expect("just pushed")
     }
 
-    fn cannot(&mut self, what: impl Into<String>, why: Errno) {
-        self.not_tried.push(Missing { what: what.into(), why: reason(&why.into()) });
+    fn cannot(&mut self, what: impl Into<String>, why: &io::Error) {
+        self.not_tried.push(Missing { what: what.into(), why: reason(why) });
     }
 
     fn leave_out(&mut self, what: impl Into<String>, why: impl Into<String>) {
@@ -245,7 +247,7 @@ impl<'a> Table<'a> {
                 row.layers = vec![("mounts", Seen::Answer)];
                 row.allowed = allowed;
             }
-            Err(error) => self.cannot(what, error),
+            Err(error) => self.cannot(what, &error.into()),
         }
         for (index, path) in self.folders(false) {
             let typed = shown::word(&self.policy.grants[index].held.typed);
@@ -301,21 +303,16 @@ impl<'a> Table<'a> {
     }
 
     /// Agents' folders, and what `--hide` names.
-    fn hidden(&mut self) {
-        let link = real_below_or_written(&self.policy.home_real, Path::new("Link"));
-        let agents = real_below_or_written(&link, Path::new("Agents"));
+    fn hidden(&mut self, placeholders: &Path) {
         let what = "read an agent's folder";
-        let made =
-            [&link, &agents].into_iter().try_for_each(|folder| match self.bait.folder(folder) {
-                Err(Errno::EXIST) => Ok(()),
-                made => made,
-            });
-        match made.and_then(|()| self.bait.file(&agents, &self.secret)) {
+        let agents = self.bait.agents(placeholders, &self.policy.home_real);
+        let planted = agents.and_then(|agents| Ok(self.bait.file(&agents, &self.secret)?));
+        match planted {
             Ok(path) => {
                 let row = self.add(what, Try::Read { path: (&path).into() }, CLOSED);
                 row.layers = vec![("mounts", Seen::Answer)];
             }
-            Err(error) => self.cannot(what, error),
+            Err(error) => self.cannot(what, &error),
         }
         let policy = self.policy;
         for hide in policy.hides.iter().filter(|hide| hide.asked) {

@@ -25,6 +25,10 @@
 //! last run takes all away. A program in the sandbox can lock its folder as
 //! well, so nothing ever waits for that lock: what it keeps from being removed
 //! stays recorded for the next sweep.
+//!
+//! A placeholder that can't be removed has something in it, and is the user's
+//! from then on. Where that is only other placeholders, or bait that a killed
+//! check left, it stays recorded instead until those are gone.
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -44,6 +48,7 @@ use rustix::path::Arg;
 use rustix::process::Pid;
 
 use super::{Cover, Mask, Protection};
+use crate::check::is_bait;
 use crate::paths::Identity;
 
 /// A write folder whose placeholders are wanted.
@@ -212,10 +217,10 @@ impl Gate {
             }
         }
         free.sort_by_key(|(record, ..)| Reverse(depth(&record.path)));
-        free.iter().try_for_each(|(record, key, _locked)| self.sweep_one(key, record))
+        free.iter().try_for_each(|(record, key, file)| self.sweep_one(key, record, file))
     }
 
-    fn sweep_one(&self, key: &str, record: &Record) -> io::Result<()> {
+    fn sweep_one(&self, key: &str, record: &Record, file: &File) -> io::Result<()> {
         if !record.names.is_empty() {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(folder) = rustix::fs::open(&record.path, flags, Mode::empty()) else {
@@ -226,7 +231,9 @@ impl Gate {
                 return Ok(());
             }
             let lock = open_to_lock(&folder)?;
-            if !lock_exclusive(lock.as_ref())? || record.remove_from(&folder).is_err() {
+            if !lock_exclusive(lock.as_ref())?
+                || !record.remove_from(&folder, file).unwrap_or(false)
+            {
                 return Ok(());
             }
         }
@@ -319,6 +326,12 @@ impl Placeholders {
         self.release()
     }
 
+    /// As the kernel does when a run is killed: its descriptors are closed.
+    #[cfg(test)]
+    pub(crate) fn crash(mut self) {
+        self.held.clear();
+    }
+
     fn release(&mut self) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() || rustix::process::getpid() != self.owner {
@@ -402,7 +415,9 @@ impl Held {
             if !lock_exclusive(self.lock.as_ref())? {
                 return Ok(());
             }
-            record.remove_from(&self.folder)?;
+            if !record.remove_from(&self.folder, &self.record)? {
+                return Ok(());
+            }
         }
         Ok(rustix::fs::unlinkat(state, &self.key, AtFlags::empty())?)
     }
@@ -445,16 +460,28 @@ impl Record {
         file.write_all_at(&bytes, 0)
     }
 
-    /// Only ever `rmdir(2)`: what isn't an empty folder stays.
-    fn remove_from(&self, folder: &OwnedFd) -> io::Result<()> {
+    /// Only ever `rmdir(2)`: what isn't an empty folder stays. `false` where
+    /// some are to be tried again, which alone are in the record's `file` then.
+    fn remove_from(&self, folder: &OwnedFd, file: &File) -> io::Result<bool> {
+        let mut left = BTreeSet::new();
         for name in &self.names {
             match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(Errno::NOTEMPTY | Errno::EXIST) => give_to_user(folder, name),
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    if is_empty_placeholder(folder, name, MAX_NESTED) {
+                        left.insert(name.clone());
+                    } else {
+                        give_to_user(folder, name);
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        if left.is_empty() {
+            return Ok(true);
+        }
+        Record { path: self.path.clone(), names: left }.write(file)?;
+        Ok(false)
     }
 }
 
@@ -632,7 +659,8 @@ fn is_marked(mode: u32) -> bool {
         && Mode::from_raw_mode(mode).contains(Mode::SVTX)
 }
 
-/// Whether there is a placeholder that holds nothing, but for other such ones.
+/// Whether there is a placeholder that holds nothing, but for other such ones
+/// and bait of a check.
 fn is_empty_placeholder(folder: impl AsFd, name: impl Arg, nested: usize) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let look = || {
@@ -642,6 +670,7 @@ fn is_empty_placeholder(folder: impl AsFd, name: impl Arg, nested: usize) -> boo
             let entry = entry?;
             let name = entry.file_name();
             is_one &= [c".", c".."].contains(&name)
+                || is_bait(name.to_bytes())
                 || (nested > 0 && is_empty_placeholder(&fd, name, nested - 1));
             if !is_one {
                 break;
@@ -737,11 +766,6 @@ mod tests {
         entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// As the kernel does when a run is killed: its descriptors are closed.
-    fn crash(mut placeholders: Placeholders) {
-        drop(std::mem::take(&mut placeholders.held));
-    }
-
     #[test]
     fn they_are_there_while_it_runs_and_gone_after() {
         let place = place();
@@ -776,12 +800,12 @@ mod tests {
     #[test]
     fn a_crash_is_cleaned_by_the_next_run_and_by_a_sweep() {
         let place = place();
-        crash(place.start());
+        place.start().crash();
         assert!(place.names().contains(".envrc"));
         place.start().remove().unwrap();
         assert_eq!(place.names(), BTreeSet::new());
 
-        crash(place.start());
+        place.start().crash();
         assert!(place.names().contains(".envrc"));
         sweep(&place.state).unwrap();
         assert_eq!(place.names(), BTreeSet::new());
@@ -792,7 +816,7 @@ mod tests {
     fn a_sweep_leaves_a_running_one_alone() {
         let place = place();
         let run = place.start();
-        crash(place.start());
+        place.start().crash();
         let during = place.names();
         sweep(&place.state).unwrap();
         assert_eq!(place.names(), during);
@@ -868,7 +892,7 @@ mod tests {
         };
         outer_run.remove().unwrap();
         assert!(inner.join("d\n.git").is_dir());
-        crash(inner_run);
+        inner_run.crash();
         sweep(&place.state).unwrap();
         assert!(!inner.join("d\n.git").exists());
     }
@@ -898,7 +922,7 @@ mod tests {
     fn a_crash_of_another_record_is_cleaned_by_whoever_comes() {
         let place = place();
         let other = place.other_state();
-        crash(place.start());
+        place.start().crash();
         let run = place.start_from(&other);
         sweep(&place.state).unwrap();
         assert!(place.names().contains(".envrc"));
@@ -984,7 +1008,7 @@ mod tests {
     #[test]
     fn a_sweep_touches_nothing_where_the_path_leads_elsewhere() {
         let place = place();
-        crash(place.start());
+        place.start().crash();
         let moved = place.folder.with_file_name("moved");
         fs::rename(&place.folder, &moved).unwrap();
         fs::create_dir_all(place.folder.join(".git")).unwrap();
@@ -1045,8 +1069,8 @@ mod tests {
             }
             let second = place.start();
             if crashes {
-                crash(run);
-                crash(second);
+                run.crash();
+                second.crash();
                 sweep(&place.state).unwrap();
             } else {
                 run.remove().unwrap();
@@ -1076,7 +1100,7 @@ mod tests {
             second.remove().unwrap();
             assert!(place.folder.join("sub/mod/.git").is_dir());
             first.remove().unwrap();
-            crash(third);
+            third.crash();
             assert!(place.folder.join("sub/mod/.git").is_dir());
             sweep(&place.state).unwrap();
             assert_eq!(place.names(), [".git"].map(String::from).into());

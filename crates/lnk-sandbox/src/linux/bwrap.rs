@@ -28,6 +28,12 @@ impl Arguments {
     /// no further user namespace, and the end with the parent's.
     #[must_use]
     pub fn base(faults: &Faults) -> Self {
+        let mut arguments = Self::namespaces(faults);
+        arguments.extend(["--die-with-parent"]);
+        arguments
+    }
+
+    fn namespaces(faults: &Faults) -> Self {
         let mut arguments = Arguments::default();
         let flags = [
             "--unshare-user",
@@ -37,7 +43,6 @@ impl Arguments {
             "--unshare-uts",
             "--unshare-cgroup-try",
             "--disable-userns",
-            "--die-with-parent",
             "--as-pid-1",
         ];
         let left_out = |flag: &str| match flag {
@@ -73,11 +78,13 @@ impl Arguments {
 
     /// The least sandbox: no folder of the machine's, and `program`, a static one,
     /// at [`OWN_BINARY`]. Every kind of namespace and mount that can be refused
-    /// to a run is in it.
+    /// to a run is in it. When its parent is killed it goes on, and its command
+    /// ends it: between the clone(2) of its first process and the word that lets
+    /// that go on, `--die-with-parent` would leave it waiting for ever.
     #[must_use]
     pub fn least(program: &Path) -> Self {
         let faults = Faults::default();
-        let mut arguments = Self::base(&faults);
+        let mut arguments = Self::namespaces(&faults);
         arguments.kernels_mounts(&faults);
         arguments.own_binary(program);
         arguments.extend(["--remount-ro", "/proc", "--remount-ro", "/"]);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use crate::linux::bwrap::Arguments;
 use crate::plan::OWN_BINARY;
@@ -40,9 +40,9 @@ pub enum Ended {
     NotRun(io::Error),
 }
 
-/// Lets bubblewrap build a sandbox, with the flags of every run, and run
-/// `program --version` in it, `program` being a file that runs anywhere, such as
-/// this static binary.
+/// Lets bubblewrap build a sandbox, with the flags of every run that a machine
+/// can refuse, and run `program --version` in it, `program` being a file that runs
+/// anywhere, such as this static binary.
 ///
 /// # Errors
 /// [`ProbeFailure`] where that doesn't end with success within [`DEADLINE`].
@@ -88,10 +88,26 @@ fn end_of(
 ) -> io::Result<Option<ExitStatus>> {
     let in_time = wait_for_end(&child, pipe, deadline, output);
     if !matches!(in_time, Ok(true)) {
+        // Before their parent: bubblewrap's first process may wait for it for
+        // ever.
+        children_of(&child).into_iter().for_each(kill);
         child.kill()?;
     }
     let status = child.wait()?;
     Ok(in_time?.then_some(status))
+}
+
+/// While the child isn't waited for, none of these numbers is another's: those
+/// of its own that end stay until it takes note, and it hangs.
+fn children_of(child: &Child) -> Vec<Pid> {
+    let pid = child.id();
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn kill(pid: Pid) {
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
 }
 
 /// Reads what the child says until it ends: its pipe may stay open longer, held
@@ -178,6 +194,21 @@ mod tests {
     fn one_that_hangs_is_killed() {
         let failure = sh("exec sleep 1000", Duration::from_millis(50)).unwrap_err();
         assert!(matches!(failure.ended, Ended::TooLate));
+    }
+
+    #[test]
+    fn what_one_that_hangs_has_started_is_killed_too() {
+        let script = "sleep 1000 & echo $!; sleep 1000 & echo $!; wait";
+        let failure = sh(script, Duration::from_millis(200)).unwrap_err();
+        assert!(matches!(failure.ended, Ended::TooLate));
+        let pids = String::from_utf8(failure.stderr).unwrap();
+        assert_eq!(pids.lines().count(), 2);
+        for pid in pids.lines().filter_map(|pid| Pid::from_raw(pid.parse().unwrap())) {
+            // What can't be opened is gone.
+            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            let mut ended = [PollFd::new(&process, PollFlags::IN)];
+            assert_eq!(poll(&mut ended, Some(&timespec(DEADLINE))), Ok(1), "{pid:?} is left");
+        }
     }
 
     #[test]
