@@ -8,3 +8,6 @@ pub mod address;
 pub mod dial;
 pub mod log;
 pub mod policy;
+pub mod resolve;
+mod route;
+pub mod upstream;
