@@ -5,6 +5,9 @@
 //! resolver, prints, or reads the environment.
 
 pub mod address;
+pub mod control;
 pub mod dial;
 pub mod log;
 pub mod policy;
+pub mod rate;
+pub mod traffic;
