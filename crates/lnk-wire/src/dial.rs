@@ -1,2 +1,281 @@
 //! From a judged target to a connection: resolved once, every address classified,
 //! and what was classified dialled.
+//!
+//! A target may have addresses of both kinds. Without an upstream all of them are
+//! tried as RFC 8305 says. With one, those of the LAN are dialled from here, and
+//! only a target that has none goes through the upstream, whatever becomes of
+//! the dialling.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use lnk_spec::host::Host;
+use lnk_spec::upstream::Upstream;
+use rustix::io::Errno;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::address::{Class, classify};
+use crate::policy::{Reach, Refusal, Target, refused_address};
+use crate::resolve::{ResolveError, Resolver};
+use crate::route::is_own;
+use crate::upstream::{self, UpstreamError};
+
+/// A target is reached within this, names, upstream and all.
+const LIMIT: Duration = Duration::from_secs(20);
+/// The next address is tried after this (RFC 8305, 5 and 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// The upstream gets the next address after this.
+const UPSTREAM_ATTEMPT: Duration = Duration::from_secs(6);
+
+/// What connects a wire to the world.
+#[derive(Debug)]
+pub struct Dialer {
+    upstream: Upstream,
+    resolver: Resolver,
+}
+
+/// A connection to a target.
+#[derive(Debug)]
+pub struct Connected {
+    /// The connection, without Nagle's delay.
+    pub stream: TcpStream,
+    /// The address that was judged; none where the upstream got the name.
+    pub address: Option<IpAddr>,
+    /// Whether it goes through the upstream.
+    pub upstream: bool,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// No address may be dialled.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The name has no address.
+    #[error("the name isn't found")]
+    NotFound,
+    /// Not within 20 seconds, of which the lookup may take five.
+    #[error("no connection in time")]
+    TimedOut,
+    /// What the last address said.
+    #[error("no connection: {0}")]
+    Unreachable(#[source] io::Error),
+    /// This process, or the system, has no descriptor left.
+    #[error("too many connections are open")]
+    TooManyFiles,
+    /// 256 lookups wait already.
+    #[error("too many names are being looked up")]
+    Busy,
+    /// Names can't be looked up on this machine.
+    #[error("{0}")]
+    NoResolver(#[source] ResolveError),
+    /// The upstream gives no connection. Nothing was dialled directly instead.
+    #[error("{0}")]
+    Upstream(#[source] UpstreamError),
+}
+
+impl Dialer {
+    /// A dialer whose connections to the internet leave by `upstream`.
+    #[must_use]
+    pub fn new(upstream: Upstream) -> Self {
+        Dialer { upstream, resolver: Resolver::new() }
+    }
+
+    /// Connects to what a target may be reached by.
+    ///
+    /// # Errors
+    /// As [`DialError`] says.
+    pub async fn connect(&self, target: &Target, reach: &Reach) -> Result<Connected, DialError> {
+        timeout(LIMIT, self.reach(target, reach)).await.unwrap_or(Err(DialError::TimedOut))
+    }
+
+    async fn reach(&self, target: &Target, reach: &Reach) -> Result<Connected, DialError> {
+        let port = target.port;
+        match self.upstream {
+            Upstream::Direct => direct(&self.addresses(target, reach).await?, port).await,
+            Upstream::Socks5(proxy) => {
+                let addresses = self.addresses(target, reach).await?;
+                match of_lan(&addresses) {
+                    lan if lan.is_empty() => through(proxy, &addresses, port).await,
+                    lan => direct(&lan, port).await,
+                }
+            }
+            Upstream::Socks5Name(proxy) => {
+                let lan = self.lan_beside_upstream(target, reach).await?;
+                if lan.is_empty() { by_name(proxy, target).await } else { direct(&lan, port).await }
+            }
+        }
+    }
+
+    /// The addresses that an upstream that gets names isn't asked for. Only a name
+    /// that the LAN opens is looked up here.
+    async fn lan_beside_upstream(
+        &self,
+        target: &Target,
+        reach: &Reach,
+    ) -> Result<Vec<IpAddr>, DialError> {
+        if reach.lan.is_empty() && matches!(target.host, Host::Name(_)) {
+            return Ok(vec![]);
+        }
+        match self.addresses(target, reach).await {
+            Ok(addresses) => Ok(of_lan(&addresses)),
+            Err(DialError::NotFound) if reach.internet => Ok(vec![]),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The addresses of a target that may be dialled: at least one.
+    async fn addresses(&self, target: &Target, reach: &Reach) -> Result<Vec<IpAddr>, DialError> {
+        let found = match &target.host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.resolver.lookup(name).await?,
+        };
+        let mut allowed = Vec::new();
+        let mut dropped = Vec::new();
+        for address in found {
+            if !reach.allows(address) {
+                dropped.push(classify(address));
+            } else if is_own(address).map_err(unreachable)? {
+                dropped.push(Class::Loopback);
+            } else {
+                allowed.push(address);
+            }
+        }
+        if allowed.is_empty() {
+            return Err(refused(target, &dropped).into());
+        }
+        Ok(allowed)
+    }
+}
+
+/// The refusal of a target none of whose addresses may be dialled.
+fn refused(target: &Target, dropped: &[Class]) -> Refusal {
+    let telling =
+        [Class::Metadata, Class::Loopback].into_iter().find(|class| dropped.contains(class));
+    let class = telling.or(dropped.first().copied()).expect("a target has an address");
+    let is = if matches!(target.host, Host::Address(_)) { "is" } else { "resolves to" };
+    refused_address(target, is, class)
+}
+
+fn of_lan(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    addresses.iter().copied().filter(|address| classify(*address) == Class::Private).collect()
+}
+
+async fn direct(addresses: &[IpAddr], port: u16) -> Result<Connected, DialError> {
+    let (address, stream) = race(interleaved(addresses), port).await.map_err(unreachable)?;
+    stream.set_nodelay(true).map_err(unreachable)?;
+    Ok(Connected { stream, address: Some(address), upstream: false })
+}
+
+/// The addresses with their families taking turns, the system's first choice
+/// first (RFC 8305, 4).
+fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
+    let Some(first) = addresses.first() else { return vec![] };
+    let (mut preferred, mut other): (VecDeque<IpAddr>, VecDeque<IpAddr>) =
+        addresses.iter().partition(|address| address.is_ipv4() == first.is_ipv4());
+    let mut turns = Vec::with_capacity(addresses.len());
+    while !(preferred.is_empty() && other.is_empty()) {
+        turns.extend(preferred.pop_front());
+        turns.extend(other.pop_front());
+    }
+    turns
+}
+
+/// The first connection that stands; the others are given up.
+async fn race(addresses: Vec<IpAddr>, port: u16) -> io::Result<(IpAddr, TcpStream)> {
+    let mut waiting = addresses.into_iter();
+    let mut attempts = JoinSet::new();
+    let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    loop {
+        let ended = match waiting.next() {
+            Some(address) => {
+                attempts.spawn(dial(address, port));
+                timeout(ATTEMPT_DELAY, attempts.join_next()).await
+            }
+            None => Ok(attempts.join_next().await),
+        };
+        match ended {
+            Ok(Some(Ok(Ok(connected)))) => return Ok(connected),
+            Ok(Some(Ok(Err(error)))) if is_too_many_files(&error) => return Err(error),
+            Ok(Some(Ok(Err(error)))) => last_error = error,
+            Ok(Some(Err(failed))) => last_error = failed.into(),
+            Ok(None) => return Err(last_error),
+            Err(_delay_over) => {}
+        }
+    }
+}
+
+async fn dial(address: IpAddr, port: u16) -> io::Result<(IpAddr, TcpStream)> {
+    let judged = SocketAddr::new(address, port);
+    let stream = TcpStream::connect(judged).await?;
+    if stream.peer_addr()? != judged {
+        return Err(io::ErrorKind::AddrNotAvailable.into());
+    }
+    Ok((address, stream))
+}
+
+/// Through the upstream, by judged addresses, one after the other.
+async fn through(
+    proxy: SocketAddr,
+    addresses: &[IpAddr],
+    port: u16,
+) -> Result<Connected, DialError> {
+    let mut last_error = DialError::TimedOut;
+    for address in addresses {
+        let host = Host::Address(*address);
+        match timeout(UPSTREAM_ATTEMPT, upstream::connect(proxy, &host, port)).await {
+            Ok(Ok(stream)) => {
+                return Ok(Connected { stream, address: Some(*address), upstream: true });
+            }
+            Ok(Err(error @ UpstreamError::Replied(_))) => last_error = error.into(),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => last_error = DialError::TimedOut,
+        }
+    }
+    Err(last_error)
+}
+
+async fn by_name(proxy: SocketAddr, target: &Target) -> Result<Connected, DialError> {
+    let address = match &target.host {
+        Host::Address(address) => Some(*address),
+        Host::Name(_) => None,
+    };
+    let stream = upstream::connect(proxy, &target.host, target.port).await?;
+    Ok(Connected { stream, address, upstream: true })
+}
+
+impl From<ResolveError> for DialError {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::NotFound => DialError::NotFound,
+            ResolveError::TimedOut => DialError::TimedOut,
+            ResolveError::Busy => DialError::Busy,
+            ResolveError::NoResolver(error) if is_too_many_files(&error) => DialError::TooManyFiles,
+            error => DialError::NoResolver(error),
+        }
+    }
+}
+
+impl From<UpstreamError> for DialError {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::Down(error) if is_too_many_files(&error) => DialError::TooManyFiles,
+            error => DialError::Upstream(error),
+        }
+    }
+}
+
+fn unreachable(error: io::Error) -> DialError {
+    match error {
+        error if is_too_many_files(&error) => DialError::TooManyFiles,
+        error => DialError::Unreachable(error),
+    }
+}
+
+fn is_too_many_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}

@@ -5,6 +5,12 @@
 //! resolver, prints, or reads the environment.
 
 pub mod address;
+pub mod control;
 pub mod dial;
 pub mod log;
 pub mod policy;
+pub mod resolve;
+mod route;
+pub mod upstream;
+pub mod rate;
+pub mod traffic;

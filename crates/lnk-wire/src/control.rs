@@ -1,0 +1,344 @@
+//! Each wire's control socket, in Link's settings, and who asks there.
+//!
+//! A question is one line of JSON, and so is its answer. Sockets of runs that were
+//! killed stay behind; whoever lists removes them.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, fstat, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::getuid;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::traffic::Carried;
+
+/// The folder of the sockets, in the sandbox's settings.
+const FOLDER: &str = "run";
+/// Held while a socket is made or a dead one removed.
+const LOCK: &str = "lock";
+const SOCKET: &str = ".sock";
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the lock is tried meanwhile.
+const TRY: Duration = Duration::from_millis(2);
+/// Bytes of a sandbox's name at most: `/proc/self/fd/N/NAME.sock` fits the 107 bytes
+/// that a socket's path may have (unix(7)).
+const MAX_NAME: usize = 64;
+/// Bytes of a question or answer at most, its newline too.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// Questions that wait to be accepted, at most.
+const BACKLOG: i32 = 128;
+
+/// What a wire can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+pub enum Request {
+    /// How it is: answered by [`Answer::Status`].
+    Status,
+}
+
+/// What a wire answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To what this version doesn't know.
+    NotUnderstood,
+}
+
+/// A running wire.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its sandbox's name.
+    pub name: String,
+    /// The process that serves it.
+    pub pid: u32,
+    /// The spec's name.
+    pub spec: Option<String>,
+    /// What it has carried, and since when.
+    #[serde(flatten)]
+    pub traffic: Carried,
+}
+
+/// The wires that run.
+#[derive(Clone, Debug, Default)]
+pub struct Running {
+    /// Those that answered, by name.
+    pub wires: Vec<Status>,
+    /// The names of those that didn't within a second.
+    pub silent: Vec<String>,
+}
+
+/// A wire's control socket. It is gone from its folder with this value.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    folder: OwnedFd,
+    name: String,
+    id: (u64, u64),
+}
+
+impl Listener {
+    /// Makes the socket of the sandbox `name` in `settings`, the folder
+    /// `~/.config/lnk/sandbox`.
+    ///
+    /// # Errors
+    /// `AddrInUse`: a wire with this name runs. Else the folder can't be used.
+    pub fn bind(settings: &Path, name: &str) -> io::Result<Listener> {
+        if !is_name(name) {
+            return Err(Errno::INVAL.into());
+        }
+        let folder = make_folder(settings)?;
+        let _lock = lock(&folder)?;
+        let file = format!("{name}{SOCKET}");
+        match connect(&folder, &file) {
+            Err(Errno::NOENT) => {}
+            Err(Errno::CONNREFUSED) => unlinkat(&folder, &file, AtFlags::empty())?,
+            _ => return Err(Errno::ADDRINUSE.into()),
+        }
+        let socket = new_socket()?;
+        rustix::net::bind(&socket, &address(&folder, &file)?)?;
+        chmodat(&folder, &file, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let id = id(&folder, &file)?;
+        Ok(Listener { socket, folder, name: file, id })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Where that fails, whoever lists removes it.
+        if id(&self.folder, &self.name) == Ok(self.id) {
+            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+        }
+    }
+}
+
+/// Answers whoever asks at the socket, until it is dropped: on a runtime whose tasks
+/// are local. Only this user's processes are answered, each within a second.
+///
+/// # Errors
+/// The socket can't be served.
+pub async fn serve(
+    listener: Listener,
+    answer: impl Fn(Request) -> Answer + 'static,
+) -> io::Result<()> {
+    let socket = std::os::unix::net::UnixListener::from(listener.socket.try_clone()?);
+    let socket = tokio::net::UnixListener::from_std(socket)?;
+    let answer = Rc::new(answer);
+    loop {
+        let Ok((stream, _)) = socket.accept().await else {
+            // No descriptor is left, say: others may end meanwhile.
+            tokio::time::sleep(PATIENCE).await;
+            continue;
+        };
+        let answer = Rc::clone(&answer);
+        tokio::task::spawn_local(async move {
+            // One that hangs or goes away has itself to thank.
+            let _ = tokio::time::timeout(PATIENCE, serve_one(stream, &*answer)).await;
+        });
+    }
+}
+
+async fn serve_one(
+    mut stream: tokio::net::UnixStream,
+    answer: &impl Fn(Request) -> Answer,
+) -> io::Result<()> {
+    if stream.peer_cred()?.uid() != getuid().as_raw() {
+        return Ok(());
+    }
+    let mut question = Vec::new();
+    while !question.ends_with(b"\n") && question.len() < MAX_MESSAGE {
+        if stream.read_buf(&mut question).await? == 0 {
+            return Ok(());
+        }
+    }
+    let answer = match serde_json::from_slice(&question) {
+        Ok(question) => answer(question),
+        Err(_) => Answer::NotUnderstood,
+    };
+    stream.write_all(&message(&answer)).await
+}
+
+/// The wires that run, by their sockets in `settings`, the folder
+/// `~/.config/lnk/sandbox`. Sockets of runs that are dead are removed.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn list(settings: &Path) -> io::Result<Running> {
+    let Some(folder) = open_folder(settings)? else {
+        return Ok(Running::default());
+    };
+    let mut asked = Vec::new();
+    let mut running = Running::default();
+    let mut any_dead = false;
+    for name in names(&folder)? {
+        match ask(&folder, &name) {
+            Ok(stream) => asked.push((name, stream)),
+            Err(Errno::CONNREFUSED) => any_dead = true,
+            // It ended just now.
+            Err(Errno::NOENT | Errno::PIPE | Errno::CONNRESET) => {}
+            Err(_) => running.silent.push(name),
+        }
+    }
+    if any_dead {
+        remove_dead(&folder)?;
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for (name, stream) in asked {
+        match answer(stream, deadline) {
+            Ok(Some(Answer::Status(status))) => running.wires.push(status),
+            Ok(None) => {}
+            Ok(Some(Answer::NotUnderstood)) | Err(_) => running.silent.push(name),
+        }
+    }
+    running.wires.sort_by(|a, b| a.name.cmp(&b.name));
+    running.silent.sort();
+    Ok(running)
+}
+
+/// Sends the question, without waiting for anything.
+fn ask(folder: &OwnedFd, name: &str) -> Result<UnixStream, Errno> {
+    let stream = UnixStream::from(connect(folder, &format!("{name}{SOCKET}"))?);
+    if socket_peercred(&stream)?.uid != getuid() {
+        return Err(Errno::PERM);
+    }
+    match (&stream).write_all(&message(&Request::Status)) {
+        Ok(()) => Ok(stream),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    }
+}
+
+/// The answer, or `None` where the other side ended without one.
+fn answer(mut stream: UnixStream, deadline: Instant) -> io::Result<Option<Answer>> {
+    stream.set_nonblocking(false)?;
+    let mut text = Vec::new();
+    while !text.ends_with(b"\n") {
+        // At least a moment: no time-out at all is what zero would mean.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left))?;
+        let mut part = [0; 4096];
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(None),
+            Ok(read) => text.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if text.len() > MAX_MESSAGE || Instant::now() > deadline {
+            return Err(Errno::TIMEDOUT.into());
+        }
+    }
+    Ok(serde_json::from_slice(&text).map(Some)?)
+}
+
+fn message(content: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(content).expect("text and numbers are JSON");
+    line.push(b'\n');
+    line
+}
+
+/// Removes the sockets that nobody listens at. Under the lock nobody makes one.
+fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
+    let _lock = lock(folder)?;
+    for name in names(folder)? {
+        let file = format!("{name}{SOCKET}");
+        if connect(folder, &file).is_err_and(|error| error == Errno::CONNREFUSED) {
+            unlinkat(folder, &file, AtFlags::empty())?;
+        }
+    }
+    Ok(())
+}
+
+/// The names of the sandboxes that have a socket.
+fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(through(folder))? {
+        let file = entry?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(SOCKET));
+        names.extend(name.filter(|name| is_name(name)).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && !name.starts_with('.')
+}
+
+/// Connects without waiting: `EAGAIN` where too many wait already.
+fn connect(folder: &OwnedFd, file: &str) -> Result<OwnedFd, Errno> {
+    let socket = new_socket()?;
+    rustix::net::connect(&socket, &address(folder, file)?)?;
+    Ok(socket)
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// The socket's address through the folder's descriptor, as its own path may be
+/// longer than an address can be.
+fn address(folder: &OwnedFd, file: &str) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new(through(folder).join(file))
+}
+
+fn through(folder: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+fn make_folder(settings: &Path) -> io::Result<OwnedFd> {
+    match mkdirat(CWD, settings.join(FOLDER), Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    open_folder(settings)?.ok_or_else(|| Errno::NOENT.into())
+}
+
+/// The folder of the sockets, this user's and closed to all others; `None` where
+/// there is none.
+fn open_folder(settings: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match openat(CWD, settings.join(FOLDER), flags, Mode::empty()) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if fstat(&folder)?.st_uid != getuid().as_raw() {
+        return Err(Errno::PERM.into());
+    }
+    rustix::fs::fchmod(&folder, Mode::RWXU)?;
+    Ok(Some(folder))
+}
+
+fn id(folder: impl AsFd, file: &str) -> Result<(u64, u64), Errno> {
+    let stat = statat(folder, file, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Waits for the lock, which nobody holds for more than a moment, but not for ever:
+/// a process may have been stopped with it.
+fn lock(folder: &OwnedFd) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let lock = File::from(openat(folder, LOCK, flags, Mode::RUSR | Mode::WUSR)?);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(TRY),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Names to addresses, by the system's own resolver.
+//!
+//! A static program can't load the modules that nsswitch.conf(5) names, so that
+//! getent(1) is asked, in a child: the hosts file, mDNS and a VPN's split DNS come
+//! with it. Nothing is kept from one lookup to the next.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use lnk_spec::host::HostName;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Addresses kept of a name at most.
+pub const MAX_ADDRESSES: usize = 16;
+
+const GETENT: &str = "/usr/bin/getent";
+/// Children at once.
+const RUNNING: usize = 4;
+/// Lookups at once, running and waiting.
+const PLACES: usize = 256;
+/// A lookup ends after this, waiting included.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Bytes read of an answer: 16 addresses take three lines of at most 300 bytes each.
+const MAX_ANSWER: u64 = 64 * 1024;
+
+/// The system's resolver, asked by at most four children at once.
+#[derive(Debug)]
+pub struct Resolver {
+    running: Semaphore,
+    places: Semaphore,
+}
+
+/// Why a name has no addresses.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The resolver knows none, or couldn't ask.
+    #[error("the name isn't found")]
+    NotFound,
+    /// No answer within five seconds.
+    #[error("no answer from the resolver within 5 s")]
+    TimedOut,
+    /// 256 lookups wait already.
+    #[error("too many names are being looked up")]
+    Busy,
+    /// getent can't be started, or answers something else.
+    #[error("{GETENT} can't look names up: {0}")]
+    NoResolver(#[source] io::Error),
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Resolver {
+    /// A resolver of its own limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Resolver { running: Semaphore::new(RUNNING), places: Semaphore::new(PLACES) }
+    }
+
+    /// The addresses of a name, in the order the system prefers (RFC 6724), each
+    /// once, [`MAX_ADDRESSES`] at most. Dropping the future kills the child.
+    ///
+    /// # Errors
+    /// As [`ResolveError`] says.
+    pub async fn lookup(&self, name: &HostName) -> Result<Vec<IpAddr>, ResolveError> {
+        let _place = self.places.try_acquire().map_err(|_| ResolveError::Busy)?;
+        let answer = timeout(LIMIT, async {
+            let _turn = self.running.acquire().await.expect("it is never closed");
+            answer(GETENT, name.as_str()).await
+        });
+        let answer = answer.await.map_err(|_| ResolveError::TimedOut)?;
+        let answer = answer.map_err(ResolveError::NoResolver)?;
+        match parse(&answer) {
+            Some(addresses) if addresses.is_empty() => Err(ResolveError::NotFound),
+            Some(addresses) => Ok(addresses),
+            None => Err(ResolveError::NoResolver(io::ErrorKind::InvalidData.into())),
+        }
+    }
+}
+
+/// What getent prints. Its status says no more: 2 for every name without
+/// addresses, whatever the cause. A name never begins with '-', and getent takes
+/// no option after the database.
+async fn answer(getent: &str, name: &str) -> io::Result<Vec<u8>> {
+    let (_asked, stdout) = Asked::start(getent, name)?;
+    let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?.take(MAX_ANSWER);
+    let mut answer = Vec::new();
+    stdout.read_to_end(&mut answer).await?;
+    Ok(answer)
+}
+
+/// A running getent, killed when dropped.
+struct Asked {
+    child: Child,
+    /// Whoever has this process for a child may be reaped by others; a descriptor
+    /// then names no other process, as its number might.
+    process: OwnedFd,
+}
+
+impl Asked {
+    fn start(getent: &str, name: &str) -> io::Result<(Asked, ChildStdout)> {
+        let mut command = Command::new(getent);
+        command.args(["ahosts", name]).env_clear().current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take().expect("it is piped");
+        match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+            Ok(process) => Ok((Asked { child, process }, stdout)),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The addresses of `getent ahosts`: lines of an address, a socket type and, on
+/// the first, the canonical name. None where a line is anything else.
+fn parse(answer: &[u8]) -> Option<Vec<IpAddr>> {
+    let mut addresses = Vec::new();
+    for line in std::str::from_utf8(answer).ok()?.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let address = address(fields.next()?)?;
+        let kind = fields.next()?;
+        if !matches!(kind, "STREAM" | "DGRAM" | "RAW") || fields.nth(1).is_some() {
+            return None;
+        }
+        if addresses.len() < MAX_ADDRESSES && !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Some(addresses)
+}
+
+/// An address; a link-local one of IPv6 without its link (RFC 4007, 11), for it is
+/// never dialled.
+fn address(text: &str) -> Option<IpAddr> {
+    match text.split_once('%') {
+        None => text.parse().ok(),
+        Some((address, _link)) => {
+            let address: Ipv6Addr = address.parse().ok()?;
+            address.is_unicast_link_local().then_some(address.into())
+        }
+    }
+}
