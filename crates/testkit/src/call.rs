@@ -49,6 +49,13 @@ impl Call {
         Call { argv, user, cwd, vars, stdin, deadline, fences }
     }
 
+    /// Starts on the machine of another network. Names lead nowhere there, but
+    /// through a replaced `/etc/hosts`.
+    pub fn within(mut self, net: &crate::Net) -> Call {
+        self.fences.network = net.words();
+        self
+    }
+
     /// Starts in this folder; a relative one is the project's.
     pub fn cwd(mut self, folder: impl AsRef<Path>) -> Call {
         self.cwd = self.cwd.join(folder);

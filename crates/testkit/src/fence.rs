@@ -15,6 +15,8 @@ pub(crate) struct Fences {
     pub(crate) removed: Option<PathBuf>,
     pub(crate) no_user_namespaces: bool,
     pub(crate) denied: Vec<(libc::c_long, i32)>,
+    /// The words that enter another network; root's.
+    pub(crate) network: Vec<OsString>,
 }
 
 /// A command, outermost word first.
@@ -32,10 +34,10 @@ impl Fences {
             argv = use_up_user_namespaces(user, argv);
         }
         let mounts = self.mounts();
-        if mounts.is_empty() {
+        if mounts.is_empty() && self.network.is_empty() {
             return (argv, false);
         }
-        (in_mount_namespace(&mounts, user, argv), true)
+        ([self.network.clone(), in_mount_namespace(&mounts, user, argv)].concat(), true)
     }
 
     /// Shell commands that change a private mount namespace.

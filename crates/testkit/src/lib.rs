@@ -17,6 +17,7 @@
 mod call;
 mod env;
 mod fence;
+pub mod net;
 mod terminal;
 mod user;
 
@@ -27,6 +28,7 @@ use std::path::Path;
 pub use call::{Call, Run, Running};
 pub use env::{Mounts, TestEnv};
 pub use terminal::Terminal;
+pub use net::Net;
 pub use user::User;
 
 /// [`each()`] with the `lnk` binary that cargo built for this test. Works only in
