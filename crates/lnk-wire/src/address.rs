@@ -196,3 +196,237 @@ fn six_to_four(address: Ipv6Addr) -> Ipv4Addr {
     let [_, _, a, b, c, d, ..] = address.octets();
     Ipv4Addr::new(a, b, c, d)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn class(address: &str) -> Class {
+        classify(address.parse().unwrap())
+    }
+
+    #[test]
+    fn every_range_begins_and_ends_where_the_registry_says() {
+        use Class::{Embedded, LinkLocal, Loopback, Multicast, Private, Public, Reserved, Shared};
+        // Before, first, last, behind.
+        for (addresses, [before, within, behind]) in [
+            (["", "0.0.0.1", "0.255.255.255", "1.0.0.0"], [Reserved, Reserved, Public]),
+            (
+                ["9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0"],
+                [Public, Private, Public],
+            ),
+            (
+                ["100.63.255.255", "100.64.0.0", "100.127.255.255", "100.128.0.0"],
+                [Public, Shared, Public],
+            ),
+            (
+                ["126.255.255.255", "127.0.0.0", "127.255.255.255", "128.0.0.0"],
+                [Public, Loopback, Public],
+            ),
+            (
+                ["169.253.255.255", "169.254.0.0", "169.254.255.255", "169.255.0.0"],
+                [Public, LinkLocal, Public],
+            ),
+            (
+                ["172.15.255.255", "172.16.0.0", "172.31.255.255", "172.32.0.0"],
+                [Public, Private, Public],
+            ),
+            (
+                ["191.255.255.255", "192.0.0.0", "192.0.0.255", "192.0.1.0"],
+                [Public, Reserved, Public],
+            ),
+            (["192.0.1.255", "192.0.2.0", "192.0.2.255", "192.0.3.0"], [Public, Reserved, Public]),
+            (
+                ["192.31.195.255", "192.31.196.0", "192.31.196.255", "192.31.197.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["192.52.192.255", "192.52.193.0", "192.52.193.255", "192.52.194.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["192.88.98.255", "192.88.99.0", "192.88.99.255", "192.88.100.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["192.167.255.255", "192.168.0.0", "192.168.255.255", "192.169.0.0"],
+                [Public, Private, Public],
+            ),
+            (
+                ["192.175.47.255", "192.175.48.0", "192.175.48.255", "192.175.49.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["198.17.255.255", "198.18.0.0", "198.19.255.255", "198.20.0.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["198.51.99.255", "198.51.100.0", "198.51.100.255", "198.51.101.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["203.0.112.255", "203.0.113.0", "203.0.113.255", "203.0.114.0"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["223.255.255.255", "224.0.0.0", "239.255.255.255", "240.0.0.0"],
+                [Public, Multicast, Reserved],
+            ),
+            (["", "240.0.0.0", "255.255.255.255", ""], [Reserved, Reserved, Reserved]),
+            (["", "::1", "::1", "::2"], [Loopback, Loopback, Reserved]),
+            (
+                ["::fffe:ffff:ffff", "::ffff:8.0.0.0", "::ffff:8.255.255.255", "::1:0:0:0"],
+                [Reserved, Embedded, Reserved],
+            ),
+            (
+                ["64:ff9a:ffff::", "64:ff9b::808:808", "64:ff9b::dfff:ffff", "64:ff9b::1:0:0"],
+                [Reserved, Embedded, Reserved],
+            ),
+            (
+                [
+                    "64:ff9b:0:ffff::",
+                    "64:ff9b:1::808:808",
+                    "64:ff9b:1:ffff::808:808",
+                    "64:ff9b:2::",
+                ],
+                [Reserved, Embedded, Reserved],
+            ),
+            (["ff:ffff::", "100::", "100::ffff:ffff:ffff:ffff", "100:0:0:2::"], [Reserved; 3]),
+            (
+                ["1fff:ffff::", "2001:2::", "2001:1ff:ffff::", "2001:200::"],
+                [Reserved, Reserved, Public],
+            ),
+            (
+                ["2000:ffff::", "2001:0:ffff::f7f7:f7f7", "2001::f7f7:f7f7", "2001:1::"],
+                [Public, Embedded, Reserved],
+            ),
+            (
+                ["2001:db7:ffff::", "2001:db8::", "2001:db8:ffff::", "2001:db9::"],
+                [Public, Reserved, Public],
+            ),
+            (
+                ["2001:ffff::", "2002:100::", "2002:dfff:ffff::", "2003::"],
+                [Public, Embedded, Public],
+            ),
+            (
+                ["2620:4f:7fff::", "2620:4f:8000::", "2620:4f:8000:ffff::", "2620:4f:8001::"],
+                [Public, Reserved, Public],
+            ),
+            (["3ffd:ffff::", "3ffe::", "3ffe:ffff::", ""], [Public, Reserved, Reserved]),
+            (["", "3fff::", "3fff:fff:ffff::", "3fff:1000::"], [Reserved, Reserved, Public]),
+            (["3fff:ffff::", "4000::", "5f00::", "6000::"], [Public, Reserved, Reserved]),
+            (["fbff:ffff::", "fc00::", "fdff:ffff::", "fe00::"], [Reserved, Private, Reserved]),
+            (["fe7f:ffff::", "fe80::", "febf:ffff::", "fec0::"], [Reserved, LinkLocal, Reserved]),
+            (["", "fec0::", "feff:ffff::", "ff00::"], [Reserved, Reserved, Multicast]),
+            (["", "ff00::", "ffff:ffff::", ""], [Multicast, Multicast, Multicast]),
+        ] {
+            for (address, expected) in addresses.into_iter().zip([before, within, within, behind]) {
+                if !address.is_empty() {
+                    assert_eq!(class(address), expected, "{address}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn metadata_services_are_known_in_every_disguise() {
+        for address in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "169.254.170.23",
+            "169.254.42.42",
+            "169.254.0.23",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:42::42",
+            "fe80::a9fe:a9fe",
+            "::ffff:169.254.169.254",
+            "::169.254.169.254",
+            "::ffff:0:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "2001::5601:5601",
+        ] {
+            assert_eq!(class(address), Class::Metadata, "{address}");
+        }
+        assert_eq!(class("168.63.129.15"), Class::Public);
+        assert_eq!(class("168.63.129.17"), Class::Public);
+        assert_eq!(class("fd00:ec2::253"), Class::Private);
+    }
+
+    #[test]
+    fn this_machine_is_known_in_every_disguise() {
+        for address in [
+            "0.0.0.0",
+            "127.0.0.1",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001:0:4136:e378:8000:63bf:80ff:fffe",
+        ] {
+            assert_eq!(class(address), Class::Loopback, "{address}");
+        }
+    }
+
+    fn hiding(address: Ipv4Addr) -> impl Iterator<Item = Ipv6Addr> {
+        let [a, b, c, d] = address.octets().map(u16::from);
+        let (high, low) = (a << 8 | b, c << 8 | d);
+        [
+            Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, low),
+            Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, high, low),
+            Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low),
+            Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+            Ipv6Addr::new(0x64, 0xff9b, 1, 9, 0, 0, high, low),
+            Ipv6Addr::new(0x2001, 0, 1, 2, 3, 4, !high, !low),
+            Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 9),
+        ]
+        .into_iter()
+    }
+
+    proptest! {
+        #[test]
+        fn what_hides_ipv4_is_never_open(bits: u32) {
+            let address = Ipv4Addr::from_bits(bits);
+            for hiding in hiding(address) {
+                let class = classify(hiding.into());
+                prop_assert!(!matches!(class, Class::Public | Class::Private), "{hiding}");
+                let hidden = classify(address.into());
+                // :: and ::1 are themselves.
+                if !matches!(hidden, Class::Public | Class::Private) && bits > 1 {
+                    prop_assert_eq!(class, hidden, "{}", hiding);
+                }
+            }
+        }
+
+        #[test]
+        fn public_is_what_the_standard_library_finds_nothing_special_in(bits: u32, bits6: u128) {
+            let four = Ipv4Addr::from_bits(bits);
+            if classify(four.into()) == Class::Public {
+                prop_assert!(!(four.is_private()
+                    || four.is_loopback()
+                    || four.is_link_local()
+                    || four.is_broadcast()
+                    || four.is_documentation()
+                    || four.is_multicast()
+                    || four.is_unspecified()));
+            }
+            for six in [bits6, bits6 >> 3 | 1 << 125, bits6 >> 9 | 0xfe << 120] {
+                let six = Ipv6Addr::from_bits(six);
+                match classify(six.into()) {
+                    Class::Public => prop_assert_eq!(six.segments()[0] >> 13, 1),
+                    Class::Private => prop_assert!(six.is_unique_local()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

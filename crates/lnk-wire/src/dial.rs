@@ -279,3 +279,164 @@ fn unreachable(error: io::Error) -> DialError {
 fn is_too_many_files(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::thread;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    fn addresses(list: &str) -> Vec<IpAddr> {
+        list.split_whitespace().map(|address| address.parse().unwrap()).collect()
+    }
+
+    fn target(host: &str) -> Target {
+        Target { host: host.parse().unwrap(), port: 443 }
+    }
+
+    const INTERNET: Reach = Reach { internet: true, lan: vec![], tls_only: true };
+
+    #[test]
+    fn families_take_turns() {
+        for (found, turns) in [
+            ("::a ::b 1.0.0.1 1.0.0.2 1.0.0.3", "::a 1.0.0.1 ::b 1.0.0.2 1.0.0.3"),
+            ("1.0.0.1 1.0.0.2 ::a", "1.0.0.1 ::a 1.0.0.2"),
+            ("1.0.0.1", "1.0.0.1"),
+            ("", ""),
+        ] {
+            assert_eq!(interleaved(&addresses(found)), addresses(turns));
+        }
+    }
+
+    #[test]
+    fn the_next_address_follows_a_failure_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (address, stream) = block_on(race(addresses("::1 127.0.0.2 127.0.0.1"), port)).unwrap();
+        assert_eq!(address, addresses("127.0.0.1")[0]);
+        assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
+    }
+
+    #[test]
+    fn the_last_error_is_told_when_none_answers() {
+        // Nobody has had port 1 (tcpmux) for decades.
+        let error = block_on(race(addresses("127.0.0.1 127.0.0.2"), 1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_not_dialled_by_whatever_reach() {
+        let all = Reach {
+            internet: true,
+            lan: vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()],
+            tls_only: false,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let dialer = Dialer::new(Upstream::Direct);
+        for host in ["127.0.0.1", "0.0.0.0", "::1", "localhost", "2002:7f00:1::"] {
+            let target = Target { host: host.parse().unwrap(), port };
+            let error = block_on(dialer.connect(&target, &all)).unwrap_err();
+            let DialError::Refused(refusal) = error else { panic!("{host}: {error}") };
+            assert!(refusal.reason.contains("an address of this machine"), "{refusal}");
+        }
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    }
+
+    #[test]
+    fn the_most_telling_class_is_told() {
+        let told = |host, classes: &[Class]| refused(&target(host), classes);
+        let metadata = told("a.example", &[Class::Private, Class::Loopback, Class::Metadata]);
+        assert_eq!(
+            metadata.reason,
+            "a.example resolves to a cloud's metadata service: no grant opens it"
+        );
+        assert!(metadata.metadata);
+        let lan = told("a.example", &[Class::Private, Class::LinkLocal]);
+        assert_eq!(
+            lan.reason,
+            "a.example resolves to an address of your network: \
+             --lan-host a.example, or hosts in [lan]"
+        );
+        assert!(!lan.metadata);
+        let public = told("nas.example", &[Class::Public]).reason;
+        assert!(public.ends_with("--internet-host nas.example, or hosts in [internet]"));
+    }
+
+    /// A SOCKS5 proxy that answers requests with these replies, one connection
+    /// each, and tells the requests from the kind of address on.
+    fn proxy(replies: &'static [u8]) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tell, requests) = mpsc::channel();
+        thread::spawn(move || {
+            for reply in replies {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.read_exact(&mut [0; 3]).unwrap();
+                stream.write_all(b"\x05\x00").unwrap();
+                let mut request = [0; 300];
+                let length = stream.read(&mut request).unwrap();
+                tell.send(request[3..length].to_vec()).unwrap();
+                stream.write_all(&[5, *reply, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+                stream.write_all(b"hello").unwrap();
+            }
+        });
+        (address, requests)
+    }
+
+    #[test]
+    fn an_upstream_gets_the_judged_address() {
+        let (proxy, requests) = proxy(&[0]);
+        let dialer = Dialer::new(Upstream::Socks5(proxy));
+        let connected = block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)).unwrap();
+        assert_eq!(requests.recv().unwrap(), b"\x01\x08\x08\x08\x08\x01\xbb");
+        assert!(connected.upstream && connected.address == Some([8, 8, 8, 8].into()));
+    }
+
+    #[test]
+    fn an_upstream_gets_every_judged_address_in_turn() {
+        let (proxy, requests) = proxy(&[4, 5, 0]);
+        let found = addresses("8.8.8.8 2606:4700::1 8.8.4.4");
+        let connected = block_on(through(proxy, &found, 443)).unwrap();
+        assert_eq!(connected.address, Some(found[2]));
+        assert_eq!(requests.iter().map(|request| request[0]).collect::<Vec<_>>(), [1, 4, 1]);
+    }
+
+    #[test]
+    fn an_upstream_that_gets_names_gets_no_other_thing() {
+        let (proxy, requests) = proxy(&[0]);
+        let dialer = Dialer::new(Upstream::Socks5Name(proxy));
+        let connected = block_on(dialer.connect(&target("no-such.example"), &INTERNET)).unwrap();
+        assert_eq!(requests.recv().unwrap(), b"\x03\x0fno-such.example\x01\xbb");
+        assert!(connected.upstream && connected.address.is_none());
+        for host in ["127.0.0.1", "169.254.169.254", "10.0.0.1"] {
+            let error = block_on(dialer.connect(&target(host), &INTERNET)).unwrap_err();
+            assert!(matches!(error, DialError::Refused(_)), "{host}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_upstream_that_says_no_or_is_down_is_a_failure() {
+        let (proxy, _requests) = proxy(&[2]);
+        let dialer = Dialer::new(Upstream::Socks5(proxy));
+        let error = block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)).unwrap_err();
+        assert!(matches!(error, DialError::Upstream(UpstreamError::Replied(2))), "{error}");
+        let error = loop {
+            // Its listener is gone once its thread has ended.
+            match block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)) {
+                Err(DialError::Upstream(error @ UpstreamError::Down(_))) => break error,
+                other => assert!(matches!(other, Err(DialError::Upstream(_))), "{other:?}"),
+            }
+        };
+        assert!(error.to_string().starts_with("the upstream proxy can't be reached"));
+    }
+}

@@ -275,3 +275,250 @@ fn tcp_hint(target: &Target) -> String {
 fn may_be_endpoint(target: &Target) -> bool {
     target.to_string().parse::<Endpoint>().is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `--internet-host`, `--tcp`, `--lan-host`, each a list with spaces.
+    fn policy(hosts: &str, tcp: &str, lan: &str) -> Policy {
+        let internet = Internet {
+            hosts: hosts.split_whitespace().map(|host| host.parse().unwrap()).collect(),
+            tcp: tcp.split_whitespace().map(|endpoint| endpoint.parse().unwrap()).collect(),
+            ..Internet::default()
+        };
+        let lan = Lan { hosts: lan.split_whitespace().map(|host| host.parse().unwrap()).collect() };
+        Policy { internet, lan }
+    }
+
+    fn target(endpoint: &str) -> Target {
+        let (host, port) = endpoint.rsplit_once(':').unwrap();
+        Target { host: host.parse().unwrap(), port: port.parse().unwrap() }
+    }
+
+    fn reason(policy: &Policy, endpoint: &str, asked: Asked) -> String {
+        policy.judge(&target(endpoint), asked).unwrap_err().reason
+    }
+
+    #[test]
+    fn the_internet_is_443_by_connect_and_80_by_http() {
+        let policy = policy("example.com *.telegram.org", "", "");
+        let open = |endpoint, asked| policy.judge(&target(endpoint), asked);
+        let reach = |tls_only| Ok(Reach { internet: true, lan: vec![], tls_only });
+        assert_eq!(open("example.com:443", Asked::Connect), reach(true));
+        assert_eq!(open("example.com:80", Asked::Http), reach(false));
+        assert_eq!(open("api.telegram.org:443", Asked::Connect), reach(true));
+        for (endpoint, asked, why) in [
+            (
+                "example.com:22",
+                Asked::Connect,
+                "example.com:22 isn't open to CONNECT: --tcp example.com:22, or tcp in [internet]",
+            ),
+            (
+                "example.com:80",
+                Asked::Connect,
+                "example.com:80 isn't open to CONNECT: --tcp example.com:80, or tcp in [internet]",
+            ),
+            (
+                "example.com:443",
+                Asked::Http,
+                "example.com:443 isn't open to plain HTTP: ask for it by CONNECT",
+            ),
+            (
+                "example.com:8080",
+                Asked::Http,
+                "example.com:8080 isn't open to plain HTTP, and to CONNECT by a grant: \
+                 --tcp example.com:8080, or tcp in [internet]",
+            ),
+            (
+                "example.com:53",
+                Asked::Connect,
+                "example.com:53 isn't open to CONNECT: no grant opens that port",
+            ),
+            (
+                "telegram.org:443",
+                Asked::Connect,
+                "telegram.org:443 isn't open: --internet-host telegram.org, or hosts in [internet]",
+            ),
+            (
+                "evilexample.com:80",
+                Asked::Http,
+                "evilexample.com:80 isn't open: \
+                 --internet-host evilexample.com, or hosts in [internet]",
+            ),
+            (
+                "github.com:22",
+                Asked::Connect,
+                "github.com:22 isn't open: --internet-host github.com with --tcp github.com:22, \
+                 or hosts and tcp in [internet]",
+            ),
+            (
+                "[2606:4700::1]:443",
+                Asked::Connect,
+                "[2606:4700::1]:443 isn't open: \
+                 --internet-host 2606:4700::1, or hosts in [internet]",
+            ),
+        ] {
+            assert_eq!(reason(&policy, endpoint, asked), why);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_its_port_by_connect() {
+        let policy = policy("*", "github.com:22 *.abc.mongodb.net:27017 plain.example:443", "");
+        let open = |endpoint, asked| policy.judge(&target(endpoint), asked).is_ok();
+        assert!(open("github.com:22", Asked::Connect) && open("github.com:443", Asked::Connect));
+        assert!(open("x.abc.mongodb.net:27017", Asked::Connect));
+        assert!(!open("github.com:22", Asked::Http) && !open("github.com:23", Asked::Connect));
+        assert!(!open("other.com:22", Asked::Connect));
+        assert!(!open("abc.mongodb.net:27017", Asked::Connect));
+        let named = policy.judge(&target("plain.example:443"), Asked::Connect).unwrap();
+        assert!(!named.tls_only);
+        assert!(policy.judge(&target("other.example:443"), Asked::Connect).unwrap().tls_only);
+    }
+
+    #[test]
+    fn an_endpoint_of_no_open_host_is_closed() {
+        let policy = policy("example.com", "github.com:22", "");
+        assert!(policy.judge(&target("github.com:22"), Asked::Connect).is_err());
+    }
+
+    #[test]
+    fn any_host_is_never_this_machine_the_lan_or_metadata() {
+        let policy = policy("* localhost nas.local 192.168.1.5 169.254.169.254", "", "");
+        for (host, why) in [
+            ("192.168.1.5", "192.168.1.5 is an address of your network: --lan-host 192.168.1.5"),
+            ("::ffff:10.0.0.1", "10.0.0.1 is an address of your network: --lan-host 10.0.0.1"),
+            ("fd00::5", "fd00::5 is an address of your network: --lan-host fd00::5"),
+            ("127.0.0.1", "127.0.0.1 is an address of this machine: --port 443"),
+            ("0.0.0.0", "0.0.0.0 is an address of this machine: --port 443"),
+            ("localhost", "localhost is an address of this machine: --port 443"),
+            ("a.localhost", "a.localhost is an address of this machine: --port 443"),
+            ("fe80::1", "fe80::1 is a link-local address: no grant opens it"),
+            ("64:ff9b::808:808", "64:ff9b::808:808 is an IPv4 address hidden in an IPv6 one"),
+            ("nas", "nas is a name of your network: --lan-host nas, or hosts in [lan]"),
+            ("nas.local", "nas.local is a name of your network: --lan-host nas.local"),
+            ("x.internal", "x.internal is a name of your network: --lan-host x.internal"),
+            ("x.home.arpa", "x.home.arpa is a name of your network"),
+            ("home.arpa", "home.arpa is a name of your network"),
+            ("169.254.169.254", "169.254.169.254 is a cloud's metadata service: no grant opens it"),
+            ("metadata.google.internal", "metadata.google.internal is a cloud's metadata service"),
+        ] {
+            let refusal = policy
+                .judge(&Target { host: host.parse().unwrap(), port: 443 }, Asked::Connect)
+                .unwrap_err();
+            assert!(refusal.reason.starts_with(why), "{}", refusal.reason);
+            assert_eq!(refusal.metadata, why.contains("metadata service"), "{host}");
+        }
+        for host in ["1.1.1.1:443", "x.locals:443", "mylocal.com:443", "[2606:4700::1]:443"] {
+            assert!(policy.judge(&target(host), Asked::Connect).is_ok(), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_lan_is_any_port_both_ways() {
+        let policy = policy("", "", "nas.local fritz.box 192.168.1.0/24 10.0.0.7");
+        for asked in [Asked::Connect, Asked::Http] {
+            for (endpoint, lan) in [
+                ("192.168.1.5:5000", vec!["192.168.1.5/32".parse().unwrap()]),
+                ("10.0.0.7:443", vec!["10.0.0.7/32".parse().unwrap()]),
+                ("nas.local:22", PRIVATE.to_vec()),
+                ("fritz.box:443", PRIVATE.to_vec()),
+            ] {
+                let reach = policy.judge(&target(endpoint), asked).unwrap();
+                assert_eq!(reach, Reach { internet: false, lan, tls_only: false });
+            }
+            for endpoint in ["192.168.2.5:80", "10.0.0.8:80", "other.local:80", "example.com:80"] {
+                assert!(policy.judge(&target(endpoint), asked).is_err(), "{endpoint}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_of_the_lan_is_private_addresses_and_local_names() {
+        let policy = policy("", "", "*");
+        let open = |endpoint| policy.judge(&target(endpoint), Asked::Http).is_ok();
+        assert!(open("10.1.2.3:80") && open("[fd12::1]:80") && open("172.16.0.1:9"));
+        assert!(open("nas:80") && open("nas.local:80") && open("nas.home.arpa:80"));
+        assert!(!open("example.com:80") && !open("8.8.8.8:80") && !open("127.0.0.1:80"));
+        assert!(!open("localhost:80") && !open("169.254.169.254:80") && !open("[fe80::1]:80"));
+        assert!(!open("100.64.0.1:80") && !open("[fd00:ec2::254]:80"));
+        assert!(!open("metadata.google.internal:80"));
+    }
+
+    #[test]
+    fn a_name_in_both_may_have_addresses_of_both() {
+        let public = "8.8.8.8".parse().unwrap();
+        let near = "192.168.1.5".parse().unwrap();
+        let far = "10.0.0.1".parse().unwrap();
+        let loopback = "127.0.0.1".parse().unwrap();
+        let allows = |policy: &Policy, endpoint| {
+            let reach = policy.judge(&target(endpoint), Asked::Connect).unwrap();
+            [public, near, far, loopback].map(|address| reach.allows(address))
+        };
+        let named = policy("*", "", "nas.example");
+        assert_eq!(allows(&named, "nas.example:443"), [true, true, true, false]);
+        assert_eq!(allows(&named, "nas.example:5000"), [false, true, true, false]);
+        assert_eq!(allows(&named, "example.com:443"), [true, false, false, false]);
+        let range = policy("*", "", "192.168.1.0/24");
+        assert_eq!(allows(&range, "example.com:443"), [true, true, false, false]);
+        assert!(range.judge(&target("example.com:5000"), Asked::Connect).is_err());
+        let local = policy("*", "", "nas.local");
+        assert_eq!(allows(&local, "nas.local:443"), [false, true, true, false]);
+    }
+
+    #[test]
+    fn an_upstream_that_gets_names_leaves_ranges_out() {
+        let mut policy = policy("*", "", "192.168.1.0/24 nas.example");
+        policy.internet.upstream = Some("socks5h://127.0.0.1:9050".parse().unwrap());
+        let lan = |endpoint| policy.judge(&target(endpoint), Asked::Connect).unwrap().lan;
+        assert_eq!(lan("example.com:443"), []);
+        assert_eq!(lan("nas.example:443"), PRIVATE);
+        assert_eq!(lan("192.168.1.5:1").len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_open_without_grants() {
+        let policy = Policy::default();
+        for endpoint in ["example.com:443", "1.1.1.1:443", "nas:1", "10.0.0.1:1", "[::1]:1"] {
+            assert!(policy.judge(&target(endpoint), Asked::Connect).is_err());
+            assert!(policy.judge(&target(endpoint), Asked::Http).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_reason_is_one_line_of_ascii(
+            host in "[a-zA-Z0-9.:*_-]{1,40}|\\PC{1,20}|[0-9]{1,3}(\\.[0-9]{1,3}){3}",
+            port in 1u16..,
+            any: bool,
+        ) {
+            let policy = if any { policy("*", "", "*") } else { Policy::default() };
+            if let Ok(host) = host.parse::<Host>() {
+                for asked in [Asked::Connect, Asked::Http] {
+                    if let Err(Refusal { reason, .. }) =
+                        policy.judge(&Target { host: host.clone(), port }, asked)
+                    {
+                        prop_assert!(reason.bytes().all(|b| (b' '..=b'~').contains(&b)), "{reason}");
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn all_grants_together_open_no_address_but_public_and_private(bits: u32, bits6: u128) {
+            let policy = policy("*", "", "* 10.0.0.0/8 fc00::/7");
+            for address in [IpAddr::from(bits.to_be_bytes()), IpAddr::from(bits6.to_be_bytes())] {
+                let target = Target { host: Host::Address(address), port: 443 };
+                let open = policy.judge(&target, Asked::Connect);
+                let class = classify(address);
+                prop_assert_eq!(open.is_ok(), matches!(class, Class::Public | Class::Private));
+                if let Ok(reach) = open {
+                    prop_assert!(reach.allows(address));
+                    prop_assert_eq!(reach.internet, class == Class::Public);
+                }
+            }
+        }
+    }
+}

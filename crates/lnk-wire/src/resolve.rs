@@ -161,3 +161,125 @@ fn address(text: &str) -> Option<IpAddr> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lnk_spec::host::Host;
+    use proptest::prelude::*;
+    use rustix::io::Errno;
+    use rustix::process::test_kill_process;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    fn name(text: &str) -> HostName {
+        match text.parse().unwrap() {
+            Host::Name(name) => name,
+            Host::Address(_) => panic!("{text} is an address"),
+        }
+    }
+
+    #[test]
+    fn the_systems_names_are_found_and_others_not() {
+        block_on(async {
+            let resolver = Resolver::new();
+            let found = resolver.lookup(&name("localhost")).await.unwrap();
+            assert!(!found.is_empty() && found.iter().all(IpAddr::is_loopback), "{found:?}");
+        });
+    }
+
+    #[test]
+    fn a_machine_without_getent_says_so() {
+        let error = block_on(answer("/nonexistent/getent", "localhost")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn lookups_beyond_the_places_are_turned_away() {
+        block_on(async {
+            let resolver = Resolver::new();
+            let all = resolver.places.try_acquire_many(PLACES as u32).unwrap();
+            let turned_away = resolver.lookup(&name("localhost")).await;
+            assert!(matches!(turned_away, Err(ResolveError::Busy)));
+            drop(all);
+            resolver.lookup(&name("localhost")).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_lookup_given_up_leaves_no_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let slow = folder.path().join("getent");
+        fs::write(&slow, "#!/bin/sh\nexec sleep 60\n").unwrap();
+        fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+        let (asked, _stdout) = Asked::start(slow.to_str().unwrap(), "example.com").unwrap();
+        let pid = Pid::from_child(&asked.child);
+        assert_eq!(test_kill_process(pid), Ok(()));
+        drop(asked);
+        assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
+    }
+
+    #[test]
+    fn an_answer_is_addresses_in_order_each_once() {
+        let answer = b"2606:4700::1    STREAM example.com\n2606:4700::1    DGRAM  \n\
+                       2606:4700::1    RAW    \n192.0.2.7       STREAM \nfe80::1%eth0 STREAM\n";
+        let addresses = ["2606:4700::1", "192.0.2.7", "fe80::1"].map(|text| text.parse().unwrap());
+        assert_eq!(parse(answer), Some(addresses.to_vec()));
+        assert_eq!(parse(b""), Some(vec![]));
+    }
+
+    #[test]
+    fn an_answer_of_another_form_is_none() {
+        for answer in [
+            "example.com STREAM\n",
+            "192.0.2.7\n",
+            "192.0.2.7 STREAM a b\n",
+            "192.0.2.7 OTHER\n",
+            "127.1 STREAM\n",
+            "2606:4700::1%eth0 STREAM\n",
+            "192.0.2.7%eth0 STREAM\n",
+            "\n",
+            "192.0.2.7 STREAM\n192.0.2.8 STR",
+        ] {
+            assert_eq!(parse(answer.as_bytes()), None, "{answer}");
+        }
+        assert_eq!(parse(b"192.0.2.7 STREAM \xff\n"), None);
+    }
+
+    #[test]
+    fn sixteen_addresses_are_kept() {
+        let answer: String = (0..99).map(|last| format!("192.0.2.{last} STREAM\n")).collect();
+        let addresses = parse(answer.as_bytes()).unwrap();
+        assert_eq!(addresses.len(), MAX_ADDRESSES);
+        assert_eq!(addresses[15], IpAddr::from([192, 0, 2, 15]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_panics(answer: Vec<u8>, text in "([0-9a-f.:%]{1,9} (STREAM|RAW) ?[a-z]?\n){0,9}") {
+            let _ = parse(&answer);
+            if let Some(addresses) = parse(text.as_bytes()) {
+                prop_assert!(addresses.len() <= MAX_ADDRESSES);
+            }
+        }
+
+        #[test]
+        fn what_getent_prints_is_read_back(addresses: Vec<IpAddr>) {
+            let answer: String =
+                addresses.iter().map(|address| format!("{address:<15} STREAM \n")).collect();
+            let read = parse(answer.as_bytes()).unwrap();
+            let mut once: Vec<IpAddr> = Vec::new();
+            for address in addresses {
+                if !once.contains(&address) && once.len() < MAX_ADDRESSES {
+                    once.push(address);
+                }
+            }
+            prop_assert_eq!(read, once);
+        }
+    }
+}

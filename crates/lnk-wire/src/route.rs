@@ -37,8 +37,9 @@ pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
         NETLINK_ROUTE,
     )?;
     send(&socket, &question(address), SendFlags::empty())?;
+    // The kernel answers within the send.
     let mut answer = [0; 4096];
-    let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
     verdict(&answer[..length.min(4096)])
 }
 
@@ -72,13 +73,49 @@ fn verdict(answer: &[u8]) -> io::Result<bool> {
         Some(NLMSG_ERROR) => {
             let error = answer.get(HEADER..).and_then(|error| error.first_chunk());
             let errno = i32::from_ne_bytes(*error.ok_or(io::ErrorKind::InvalidData)?);
-            match Errno::from_raw_os_error(errno.wrapping_neg()) {
+            let error = io::Error::from_raw_os_error(errno.wrapping_neg());
+            match Errno::from_io_error(&error) {
                 // No route, or one that forbids: ip-route(8), 'unreachable',
                 // 'prohibit', 'blackhole'.
-                Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL => Ok(false),
-                error => Err(error.into()),
+                Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
+                    Ok(false)
+                }
+                _ => Err(error),
             }
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn loopback_is_own_and_the_internet_is_not() {
+        for (address, own) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("1.1.1.1", false),
+            ("2606:4700::1", false),
+        ] {
+            assert_eq!(is_own(address.parse().unwrap()).unwrap(), own, "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_panics(answer: Vec<u8>, kind in 0u16..30, tail: [u8; 12]) {
+            let _ = verdict(&answer);
+            let mut message = vec![0; 4];
+            message.extend(kind.to_ne_bytes());
+            message.extend([0; 10]);
+            message.extend(tail);
+            let own = verdict(&message).ok();
+            prop_assert_eq!(own == Some(true), kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4));
+            prop_assert!(verdict(&message[..15]).is_err());
+        }
     }
 }

@@ -138,3 +138,107 @@ async fn receive<S: AsyncRead + Unpin, const N: usize>(
     stream.read_exact(&mut bytes).await.map_err(UpstreamError::Closed)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokio::io::duplex;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    /// What becomes of an ask that is answered so, what was sent, and the bytes of
+    /// the answer that are left.
+    fn asked(host: &str, answer: &[u8]) -> (Result<(), UpstreamError>, Vec<u8>, Vec<u8>) {
+        block_on(async {
+            let (mut ours, mut theirs) = duplex(4096);
+            theirs.write_all(answer).await.unwrap();
+            let (mut requests, closing) = tokio::io::split(theirs);
+            let mut closing = closing;
+            closing.shutdown().await.unwrap();
+            let result = ask(&mut ours, &host.parse().unwrap(), 443).await;
+            let mut left = Vec::new();
+            ours.read_to_end(&mut left).await.unwrap();
+            drop(ours);
+            let mut sent = Vec::new();
+            requests.read_to_end(&mut sent).await.unwrap();
+            (result, sent, left)
+        })
+    }
+
+    #[test]
+    fn addresses_and_names_are_sent_as_they_are() {
+        let yes = b"\x05\x00\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00";
+        for (host, request) in [
+            ("8.8.4.4", b"\x05\x01\x00\x05\x01\x00\x01\x08\x08\x04\x04\x01\xbb".to_vec()),
+            (
+                "2606:4700::1",
+                b"\x05\x01\x00\x05\x01\x00\x04\x26\x06\x47\x00\0\0\0\0\0\0\0\0\0\0\0\x01\x01\xbb"
+                    .to_vec(),
+            ),
+            ("a.example", b"\x05\x01\x00\x05\x01\x00\x03\x09a.example\x01\xbb".to_vec()),
+        ] {
+            let (result, sent, _) = asked(host, yes);
+            assert!(result.is_ok(), "{result:?}");
+            assert_eq!(sent, request);
+        }
+    }
+
+    #[test]
+    fn bytes_behind_the_answer_are_the_hosts() {
+        for bound in [
+            &b"\x01\x00\x00\x00\x00\x00\x00"[..],
+            b"\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x00\x00",
+            b"\x03\x04name\x00\x00",
+            b"\x03\x00\x00\x00",
+        ] {
+            let answer = [b"\x05\x00\x05\x00\x00", bound, b"SSH-2.0"].concat();
+            let (result, _, left) = asked("a.example", &answer);
+            assert!(result.is_ok(), "{result:?}");
+            assert_eq!(left, b"SSH-2.0");
+        }
+    }
+
+    #[test]
+    fn a_no_is_told_by_its_reason() {
+        for (answer, says) in [
+            (&b"\x05\xff"[..], "asks for a password"),
+            (b"\x05\x02", "asks for a password"),
+            (b"HTTP/1.1 400", "doesn't speak SOCKS5"),
+            (b"\x04\x5b", "doesn't speak SOCKS5"),
+            (b"\x05\x00\x04\x00\x00\x01", "doesn't speak SOCKS5"),
+            (b"\x05\x00\x05\x00\x00\x09", "doesn't speak SOCKS5"),
+            (b"\x05\x00\x05\x02\x00\x01", "not allowed by its rules"),
+            (b"\x05\x00\x05\x05\x00\x01", "connection refused"),
+            (b"\x05\x00\x05\xee\x00\x01", "a failure without a name"),
+            (b"", "closed the connection"),
+            (b"\x05\x00\x05\x00", "closed the connection"),
+            (b"\x05\x00\x05\x00\x00\x01\x00", "closed the connection"),
+            (b"\x05\x00\x05\x00\x00\x03\xff", "closed the connection"),
+        ] {
+            let error = asked("a.example", answer).0.unwrap_err();
+            assert!(error.to_string().contains(says), "{answer:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_is_down_is_told() {
+        // Nobody has had port 1 (tcpmux) for decades.
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+        let result = block_on(connect(nobody, &"a.example".parse().unwrap(), 443));
+        assert!(matches!(result, Err(UpstreamError::Down(_))), "{result:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_answer_panics(answer: Vec<u8>, late: Vec<u8>) {
+            let _ = asked("a.example", &answer);
+            let _ = asked("a.example", &[b"\x05\x00", &answer[..]].concat());
+            let _ = asked("a.example", &[b"\x05\x00\x05\x00\x00\x03", &late[..]].concat());
+        }
+    }
+}
