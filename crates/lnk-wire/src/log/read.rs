@@ -89,6 +89,7 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Record> {
 
 fn record(text: &[u8]) -> Option<Record> {
     // A whole line may stand behind half of another.
+    let text = &text[text.len().saturating_sub(MAX_LINE)..];
     let beginning = text.windows(BEGINNING.len()).rposition(|part| part == BEGINNING)?;
     let text = &text[beginning..];
     let line = Line::parse(text)?;
