@@ -36,5 +36,6 @@ pub mod system;
 pub use caller::Caller;
 pub use error::Error;
 pub use lnk_spec::{self as spec, nearest, shown};
+pub use lnk_wire as wire;
 pub use request::{Renderer, Request};
 pub use run::{Notice, Outcome, run};

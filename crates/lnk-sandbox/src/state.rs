@@ -6,7 +6,10 @@ use lnk_spec::shown;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use crate::account::Accounts;
+use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
+use crate::policy::home_folder;
 
 /// Where the sandbox keeps its own, in a home.
 const SANDBOX: [&str; 3] = [".config", "lnk", "sandbox"];
@@ -29,6 +32,12 @@ impl Settings {
         Ok(Settings { folder: make_below(home, &SANDBOX)? })
     }
 
+    /// The folder itself.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The records of placeholders.
     ///
     /// # Errors
@@ -47,6 +56,21 @@ impl Settings {
         let folder = self.folder.join("check");
         make(&folder)?;
         Ok(crate::paths::real_or_written(&folder))
+    }
+}
+
+/// The folder of the settings in the caller's home, which may not exist.
+///
+/// # Errors
+/// The caller has no home folder.
+pub fn sandbox(caller: &Caller) -> Result<PathBuf> {
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    match home_folder(caller, &accounts) {
+        Some((_, walked)) => Ok(walked.real.join(SANDBOX.iter().collect::<PathBuf>())),
+        None => Err(Error::Refused(
+            "you have no home folder in which Link's settings could be; set HOME to one of yours"
+                .into(),
+        )),
     }
 }
 

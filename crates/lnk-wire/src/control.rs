@@ -225,7 +225,7 @@ fn answer(mut stream: UnixStream, deadline: Instant) -> io::Result<Option<Answer
     stream.set_nonblocking(false)?;
     let mut text = Vec::new();
     while !text.ends_with(b"\n") {
-        // At least a moment: no time-out at all is what zero would mean.
+        // At least a moment: it may have answered while another one was waited for.
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_read_timeout(Some(left))?;
         let mut part = [0; 4096];
@@ -235,7 +235,8 @@ fn answer(mut stream: UnixStream, deadline: Instant) -> io::Result<Option<Answer
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             Err(error) => return Err(error),
         }
-        if text.len() > MAX_MESSAGE || Instant::now() > deadline {
+        let late = !text.ends_with(b"\n") && Instant::now() > deadline;
+        if late || text.len() > MAX_MESSAGE {
             return Err(Errno::TIMEDOUT.into());
         }
     }
@@ -340,5 +341,136 @@ fn lock(folder: &OwnedFd) -> io::Result<File> {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(TRY),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
+    use crate::traffic::Traffic;
+    use tokio::task::LocalSet;
+
+    /// Serves a wire's socket on a thread of its own as long as `during` runs.
+    fn served<T>(listener: Listener, name: &str, during: impl FnOnce() -> T) -> T {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let name = name.to_owned();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                LocalSet::new().block_on(&runtime, async move {
+                    let answer = move |request| match request {
+                        Request::Status => Answer::Status(status(&name)),
+                    };
+                    tokio::task::spawn_local(serve(listener, answer));
+                    let _ = stopped.await;
+                });
+            });
+            let result = during();
+            stop.send(()).unwrap();
+            result
+        })
+    }
+
+    fn status(name: &str) -> Status {
+        let traffic = Traffic::start();
+        traffic.sent(5);
+        let traffic = Carried { since: jiff::Timestamp::UNIX_EPOCH, ..traffic.carried() };
+        Status { name: name.into(), pid: 7, spec: Some("app".into()), traffic }
+    }
+
+    #[test]
+    fn a_running_wire_is_listed_whatever_the_folders_length() {
+        let root = tempfile::tempdir().unwrap();
+        let settings = root.path().join("a".repeat(120));
+        fs::create_dir(&settings).unwrap();
+        assert!(list(&settings).unwrap().wires.is_empty());
+        let name = "n".repeat(MAX_NAME);
+        let (one, two) = (
+            Listener::bind(&settings, &name).unwrap(),
+            Listener::bind(&settings, "run-2").unwrap(),
+        );
+        let socket = settings.join("run/run-2.sock");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&settings.join("run")), mode(&socket)), (0o700, 0o600));
+        let running = served(one, &name, || served(two, "run-2", || list(&settings).unwrap()));
+        assert_eq!(running.wires, [status(&name), status("run-2")]);
+        assert!(running.silent.is_empty());
+        assert!(!socket.exists(), "the socket goes with its wire");
+        assert!(list(&settings).unwrap().wires.is_empty());
+    }
+
+    #[test]
+    fn sockets_of_dead_runs_are_removed_and_their_names_free() {
+        let settings = tempfile::tempdir().unwrap();
+        let live = Listener::bind(settings.path(), "run-1").unwrap();
+        let folder = settings.path().join("run");
+        for dead in ["run-2", "run-3"] {
+            drop(UnixListener::bind(folder.join(format!("{dead}.sock"))).unwrap());
+        }
+        drop(Listener::bind(settings.path(), "run-3").unwrap());
+        assert!(folder.join("run-2.sock").exists() && !folder.join("run-3.sock").exists());
+        let running = served(live, "run-1", || {
+            let again = Listener::bind(settings.path(), "run-1").unwrap_err();
+            assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+            list(settings.path()).unwrap()
+        });
+        assert_eq!(running.wires.len(), 1);
+        assert!(!folder.join("run-2.sock").exists());
+    }
+
+    #[test]
+    fn one_that_hangs_is_named_and_keeps_no_other_waiting() {
+        let settings = tempfile::tempdir().unwrap();
+        let live = Listener::bind(settings.path(), "run-5").unwrap();
+        let hanging: Vec<_> =
+            (1..4).map(|n| Listener::bind(settings.path(), &format!("run-{n}")).unwrap()).collect();
+        let full = UnixListener::bind(settings.path().join("run/run-4.sock")).unwrap();
+        rustix::net::listen(&full, 0).unwrap();
+        let _waiting = UnixStream::connect(settings.path().join("run/run-4.sock")).unwrap();
+        let started = Instant::now();
+        let running = served(live, "run-5", || list(settings.path()).unwrap());
+        assert_eq!(running.silent, ["run-1", "run-2", "run-3", "run-4"]);
+        assert_eq!(running.wires.len(), 1);
+        assert!(started.elapsed() < 2 * PATIENCE);
+        drop(hanging);
+    }
+
+    #[test]
+    fn a_question_of_another_version_is_answered() {
+        let settings = tempfile::tempdir().unwrap();
+        let live = Listener::bind(settings.path(), "run-1").unwrap();
+        let said = served(live, "run-1", || {
+            let hanging = UnixStream::connect(settings.path().join("run/run-1.sock")).unwrap();
+            let mut asking = UnixStream::connect(settings.path().join("run/run-1.sock")).unwrap();
+            asking.write_all(b"{\"ask\":\"what\"}\n").unwrap();
+            let mut said = String::new();
+            asking.read_to_string(&mut said).unwrap();
+            drop(hanging);
+            said
+        });
+        assert_eq!(said, "{\"answer\":\"not-understood\"}\n");
+    }
+
+    #[test]
+    fn a_name_stays_in_the_folder() {
+        let settings = tempfile::tempdir().unwrap();
+        for name in ["", ".", "..", "../x", "a/b", "a b", "a\0", &"n".repeat(MAX_NAME + 1)] {
+            assert!(Listener::bind(settings.path(), name).is_err(), "{name}");
+        }
+        assert!(Listener::bind(settings.path(), "main-link").is_ok());
+    }
+
+    #[test]
+    fn a_folder_of_somebody_elses_choosing_isnt_used() {
+        let settings = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), settings.path().join("run")).unwrap();
+        assert!(Listener::bind(settings.path(), "run-1").is_err());
+        assert!(list(settings.path()).is_err());
     }
 }

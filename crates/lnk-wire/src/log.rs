@@ -6,6 +6,8 @@
 //! path, headers or body.
 
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use jiff::Timestamp;

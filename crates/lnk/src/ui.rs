@@ -12,7 +12,7 @@ use lnk_sandbox::error::reason;
 use lnk_sandbox::shown::escaped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
-use rustix::termios::{QueueSelector, tcflush, tcgetpgrp};
+use rustix::termios::{QueueSelector, tcflush, tcgetpgrp, tcgetwinsize};
 
 use crate::error::{CommandError, Result};
 
@@ -46,21 +46,36 @@ pub fn is_drawn_on() -> bool {
 
 /// Text of our own on stdout, such as help.
 pub fn page(text: &str) -> Result<()> {
+    more(text).map(|_| ())
+}
+
+/// As [`page`], where more follows: whether somebody still reads.
+pub fn more(text: &str) -> Result<bool> {
     let lines = text.lines().map(|line| escaped(line.trim_end().as_bytes()) + "\n");
-    generated(lines.collect::<String>().as_bytes())
+    write_out(lines.collect::<String>().as_bytes())
 }
 
 /// Generated text on stdout, as it is: nothing in it comes from anyone but us.
 pub fn generated(text: &[u8]) -> Result<()> {
+    write_out(text).map(|_| ())
+}
+
+fn write_out(text: &[u8]) -> Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         // Whoever read this has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => {
             Err(CommandError::Because(format!("can't write to stdout: {}", reason(&error))))
         }
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
     }
+}
+
+/// The columns of the terminal that stdout is, if it is one.
+pub fn width() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 /// Stdout, while a program has stderr in its place.

@@ -8,9 +8,10 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 const ARROWS: &[(&str, &[&str])] = &[
     ("benches", &["testkit"]),
     ("lnk", &["lnk-sandbox"]),
-    ("lnk-sandbox", &["lnk-spec", "lnk-sys"]),
+    ("lnk-sandbox", &["lnk-spec", "lnk-sys", "lnk-wire"]),
     ("lnk-spec", &[]),
     ("lnk-sys", &[]),
+    ("lnk-wire", &["lnk-spec", "lnk-sys"]),
     ("testkit", &[]),
 ];
 

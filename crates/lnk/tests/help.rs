@@ -43,6 +43,8 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      log          Show every call on the sandboxes' proxies
+      traffic      Show what each running sandbox sent and received
 
     Options:
       -h, --help  Print help (see more with '--help')
@@ -65,6 +67,8 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      log          Show every call on the sandboxes' proxies
+      traffic      Show what each running sandbox sent and received
 
     Options:
       -h, --help

@@ -50,19 +50,7 @@ impl Filter {
 /// # Errors
 /// A file of the log can't be read.
 pub fn read_last(folder: &Path, most: usize, filter: &Filter) -> io::Result<Vec<Record>> {
-    let mut found = VecDeque::new();
-    for (mut file, _) in newest_first(folder)? {
-        if found.len() >= most {
-            break;
-        }
-        let bytes = read_all(&mut file)?;
-        let mut of_file: Vec<_> =
-            records(&bytes).filter(|record| filter.matches(&record.line)).collect();
-        let left = most - found.len();
-        of_file.drain(..of_file.len().saturating_sub(left));
-        of_file.into_iter().rev().for_each(|record| found.push_front(record));
-    }
-    Ok(found.into())
+    Follow::open(folder, most, filter.clone()).map(|(latest, _)| latest)
 }
 
 /// The names of all sandboxes and specs in the log.
@@ -89,6 +77,7 @@ pub fn records(bytes: &[u8]) -> impl Iterator<Item = Record> {
 
 fn record(text: &[u8]) -> Option<Record> {
     // A whole line may stand behind half of another.
+    let text = &text[text.len().saturating_sub(MAX_LINE)..];
     let beginning = text.windows(BEGINNING.len()).rposition(|part| part == BEGINNING)?;
     let text = &text[beginning..];
     let line = Line::parse(text)?;
@@ -109,16 +98,31 @@ pub struct Follow {
 type Id = (u64, u64);
 
 impl Follow {
-    /// From the log's end, as it is now.
+    /// The latest `most` lines that the filter means, the oldest of them first, and
+    /// what follows on them. None where there is no log.
     ///
     /// # Errors
-    /// The log can't be read.
-    pub fn open(folder: &Path, filter: Filter) -> io::Result<Follow> {
-        let mut file = newest_first(folder)?.into_iter().next();
-        if let Some((file, _)) = &mut file {
-            file.seek(SeekFrom::End(0))?;
+    /// A file of the log can't be read.
+    pub fn open(folder: &Path, most: usize, filter: Filter) -> io::Result<(Vec<Record>, Follow)> {
+        let mut files = newest_first(folder)?.into_iter();
+        let folder = folder.to_path_buf();
+        let mut follow = Follow { folder, filter, file: files.next(), begun: Vec::new() };
+        if let Some((file, _)) = &mut follow.file {
+            seek_to_last(file)?;
         }
-        Ok(Follow { folder: folder.to_path_buf(), filter, file, begun: Vec::new() })
+        let mut latest = VecDeque::new();
+        let mut of_file = follow.read_on()?;
+        loop {
+            of_file.retain(|record| follow.filter.matches(&record.line));
+            let left = of_file.into_iter().rev().take(most - latest.len());
+            left.for_each(|record| latest.push_front(record));
+            match files.next() {
+                Some((mut file, _)) if latest.len() < most => {
+                    of_file = records(&read_all(&mut file)?).collect();
+                }
+                _ => return Ok((latest.into(), follow)),
+            }
+        }
     }
 
     /// The lines that were written since, at once: none where there are none.
@@ -186,9 +190,13 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn read_all(file: &mut File) -> io::Result<Vec<u8>> {
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(MAX_READ)))?;
+    seek_to_last(file)?;
     let mut bytes = Vec::new();
     file.take(MAX_READ).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn seek_to_last(file: &mut File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(MAX_READ)))
 }

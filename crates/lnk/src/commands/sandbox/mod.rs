@@ -3,10 +3,13 @@
 mod check;
 mod flags;
 mod learn;
+mod log;
 mod permissions;
 mod ready;
 mod run;
 mod spec;
+mod table;
+mod traffic;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -40,6 +43,8 @@ enum Command {
     Permissions(permissions::Args),
     Ready(ready::Args),
     Check(Box<check::Args>),
+    Log(log::Args),
+    Traffic(traffic::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
@@ -50,6 +55,8 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),
         Command::Check(args) => check::check(*args),
+        Command::Log(args) => log::log(args),
+        Command::Traffic(args) => traffic::traffic(&args),
     }
 }
 
