@@ -27,6 +27,8 @@ pub struct Request {
     /// The programs that may run, as typed or with absolute paths; any where
     /// there is no list.
     pub programs: Option<Vec<Program>>,
+    /// The spec's own name.
+    pub name: Option<String>,
     /// What it reaches.
     pub network: Network,
     /// Whether any program runs, to learn which: then `programs` are those known

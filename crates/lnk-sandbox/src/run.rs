@@ -12,7 +12,7 @@ use crate::error::{Error, Result, failed};
 use crate::linux::begun::Begun;
 use crate::linux::execs::Executed;
 use crate::linux::failure::{LaunchError, name_ready};
-use crate::linux::launch::{Ended, Launch};
+use crate::linux::launch::{Ended, Launch, Served};
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::programs::Programs;
@@ -97,8 +97,17 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
+    let served = settings.as_ref().filter(|_| policy.network.is_served()).map(|settings| Served {
+        policy: policy.network.policy(),
+        sandbox: lnk_wire::log::Sandbox {
+            name: format!("run-{}", std::process::id()),
+            spec: request.name.clone(),
+        },
+        settings: settings.folder(),
+    });
     let launch = Launch {
         plan: &plan,
+        served,
         replace: &replace,
         on_program: &on_program,
         host_mounts: &policy.mounts,
@@ -192,7 +201,8 @@ pub(crate) fn refuse_inside() -> Result<()> {
 fn settings(policy: &Policy) -> Result<Option<Settings>> {
     let home_is_seen =
         || policy.grants.iter().any(|grant| policy.home_real.starts_with(&grant.held.real));
-    let needed = policy.grants.iter().any(|grant| grant.write) || home_is_seen();
+    let written = policy.grants.iter().any(|grant| grant.write);
+    let needed = written || policy.network.is_served() || home_is_seen();
     if !policy.has_home {
         let missing =
             "you have no home folder to keep Link's settings in; set HOME to one of yours";

@@ -388,6 +388,7 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         write_dot_files: paths(&spec.files.write_dot_files),
         hide: paths(&spec.files.hide),
         programs: listed(&spec.commands.allow),
+        name: spec.name.as_ref().map(ToString::to_string),
         network: Network {
             internet: spec.internet.clone(),
             lan: spec.lan.clone(),

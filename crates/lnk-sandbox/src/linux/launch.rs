@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
+use lnk_wire::policy::Policy as WirePolicy;
+use lnk_wire::wire::{Listener, Serves, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -28,6 +30,7 @@ use crate::linux::joiner::Joiner;
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::linux::{finish, guard, listeners};
 use crate::mountinfo::Mounts;
+use crate::network::PROXY_PORT;
 use crate::paths::Identity;
 use crate::plan::Plan;
 use crate::programs::{ProgramList, Programs};
@@ -53,12 +56,24 @@ pub struct Ended {
     pub unheard_programs: u64,
 }
 
+/// The wire of a sandbox.
+pub struct Served<'a> {
+    /// What it lets through.
+    pub policy: WirePolicy,
+    /// Whose it is.
+    pub sandbox: lnk_wire::log::Sandbox,
+    /// Link's settings of the sandbox, where its log is.
+    pub settings: &'a Path,
+}
+
 /// A sandbox to launch.
 pub struct Launch<'a> {
     /// The sandbox.
     pub plan: &'a Plan,
     /// Makes an empty folder for a protected name that vanished.
     pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
+    /// What serves the sandbox's listeners, where it has some.
+    pub served: Option<Served<'a>>,
     /// Hears of programs, as the plan has them told.
     pub on_program: &'a dyn Fn(Executed),
     /// The machine's mounts when the grants were judged.
@@ -144,6 +159,8 @@ impl Launch<'_> {
             end_by: None,
         };
         let ended = run.supervise();
+        // Its sockets would keep the sandbox's network alive.
+        run.wire = None;
         run.end_everything();
         ended.map_err(|error| if run.started { error } else { name_ready(error) })
     }
@@ -557,6 +574,25 @@ impl Run<'_> {
         }
     }
 
+    /// Serves what listens inside, on a thread of its own. Nothing forks any more.
+    fn serve(&mut self) -> Result<()> {
+        let Some(served) = &self.launch.served else { return Ok(()) };
+        let listeners = std::mem::take(&mut self.listeners);
+        let ports: Vec<u16> = listeners.iter().map(|(port, _)| *port).collect();
+        if let Some(missing) = self.launch.plan.listens.iter().find(|port| !ports.contains(port)) {
+            return Err(failed(format!("port {missing} inside"))(Errno::BADF));
+        }
+        let listeners = listeners.into_iter().map(|(port, socket)| Listener {
+            socket: socket.into(),
+            serves: if port == PROXY_PORT { Serves::Proxy } else { Serves::Port(port) },
+        });
+        let Served { policy, sandbox, settings } = served;
+        let wire =
+            Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
+        self.wire = Some(wire.map_err(failed("the wire"))?);
+        Ok(())
+    }
+
     fn tell_of_programs(&self) {
         let told = self.execs.iter().flat_map(|execs| std::iter::from_fn(|| execs.next()));
         told.for_each(self.launch.on_program);
@@ -620,6 +656,7 @@ impl Run<'_> {
             Inside { root, private, diag: Some(diag), netns_cookie },
             self.execs.as_ref().map(Execs::answers),
         ));
+        self.serve()?;
         self.started = true;
         self.kill_at = None;
         rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;

@@ -20,8 +20,8 @@ use crate::ui::{self, Terminal};
 
 /// What `run` refuses and a spec may say already.
 pub const NOT_BUILT: &str = "\
-Not built yet, so a run with one of them is refused: --internet-host, --tcp,
---upstream, --per-minute, --lan-host, --port, --model, --tool, --browser-host.";
+Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+--browser-host.";
 
 const EXAMPLES: &str = "\
 Examples:
