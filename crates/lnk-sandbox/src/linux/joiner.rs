@@ -60,6 +60,12 @@ pub struct Joiner<'a> {
     pub terminal: Option<PathBuf>,
 }
 
+/// How often what is left of a sandbox is looked for. Each look finds all that
+/// were there before it.
+const LOOKS: usize = 1000;
+/// How long a killed process has to let go.
+const LOOK_WAIT: Duration = Duration::from_millis(1);
+
 /// Why the joiner stopped.
 enum Stop {
     /// Not on this kernel, or not with this bubblewrap.
@@ -388,14 +394,22 @@ impl Joiner<'_> {
 
     /// The supervisor died while bubblewrap set up. bubblewrap's own process
     /// ends with it, but the one it just made may wait for it for ever: it is
-    /// found by the pipe that it holds, and ended.
+    /// found by the pipe that it holds, and ended. One that is being made while
+    /// the others are looked through is found the next time, so it is looked until
+    /// nobody holds the pipe.
     fn end_what_is_left(&self) -> ! {
         if let Ok(stat) = rustix::fs::fstat(&self.sync) {
             let pipe = format!("pipe:[{}]", stat.st_ino);
-            for pid in processes(&self.host_proc) {
-                if pid != rustix::process::getpid() && holds(&self.host_proc, pid, &pipe) {
-                    end_if_it_still_holds(&self.host_proc, pid, &pipe);
+            let own = rustix::process::getpid();
+            for _ in 0..LOOKS {
+                let holding = |pid: &Pid| *pid != own && holds(&self.host_proc, *pid, &pipe);
+                let left: Vec<Pid> =
+                    processes(&self.host_proc).into_iter().filter(holding).collect();
+                if left.is_empty() {
+                    break;
                 }
+                left.into_iter().for_each(|pid| end_if_it_still_holds(&self.host_proc, pid, &pipe));
+                std::thread::sleep(LOOK_WAIT);
             }
         }
         exit_now(1)
