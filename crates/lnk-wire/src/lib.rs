@@ -5,12 +5,23 @@
 //! resolver, prints, or reads the environment.
 
 pub mod address;
+pub mod body;
+mod calls;
+mod connect;
 pub mod control;
 pub mod dial;
+pub mod head;
+pub mod hello;
+mod http;
 pub mod log;
 pub mod policy;
+mod port;
+pub mod rate;
+mod relay;
 pub mod resolve;
 mod route;
-pub mod upstream;
-pub mod rate;
+#[cfg(test)]
+mod tests;
 pub mod traffic;
+pub mod upstream;
+pub mod wire;

@@ -1,0 +1,282 @@
+//! A message's body from one connection to another, its framing read strictly and
+//! written anew.
+
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use httparse::{EMPTY_HEADER, Status};
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+
+use crate::head::{Framing, is_trailer};
+
+/// Bytes that are read at once: at first, and of a body that turns out long.
+const SHORT: usize = 16 * 1024;
+const LONG: usize = 64 * 1024;
+/// Bytes after which a body is long.
+const MUCH: u64 = 100 * 1024;
+/// Bytes of a chunk's first line at most, extensions too.
+const MAX_LINE: usize = 4096;
+/// Bytes of trailers at most, and how many.
+const MAX_TRAILERS: usize = 16 * 1024;
+const TRAILERS: usize = 32;
+
+/// What a body is read from: bytes that came already, then the connection.
+pub(crate) struct Source<'s, 'h> {
+    pub stream: &'s mut ReadHalf<'h>,
+    pub buffer: &'s mut BytesMut,
+    /// Told of bytes that came.
+    pub count: &'s dyn Fn(u64),
+}
+
+impl Source<'_, '_> {
+    /// Waits for more; 0 at the end.
+    pub async fn fill(&mut self, size: usize) -> io::Result<usize> {
+        // A connection that waits holds no buffer.
+        if self.buffer.is_empty() {
+            *self.buffer = BytesMut::new();
+        }
+        self.stream.readable().await?;
+        self.buffer.reserve(size);
+        loop {
+            match self.stream.try_read_buf(self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.readable().await?;
+                }
+                Ok(read) => {
+                    (self.count)(read as u64);
+                    tokio::task::coop::consume_budget().await;
+                    return Ok(read);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Where a body goes.
+pub(crate) struct Sink<'s, 'h> {
+    pub stream: &'s mut WriteHalf<'h>,
+    /// Told of bytes that went.
+    pub count: &'s dyn Fn(u64),
+}
+
+impl Sink<'_, '_> {
+    pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await?;
+        (self.count)(bytes.len() as u64);
+        Ok(())
+    }
+}
+
+/// Why a body didn't come through.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// It ended early, is malformed or can't be read.
+    Source(&'static str),
+    /// Nobody takes it.
+    Sink,
+}
+
+const EARLY: Fault = Fault::Source("the body ended early");
+
+/// Passes a body on: read as `framing` says, written as `encoding` does.
+pub(crate) async fn pass(
+    mut from: Source<'_, '_>,
+    framing: Framing,
+    mut to: Sink<'_, '_>,
+    encoding: Framing,
+) -> Result<(), Fault> {
+    let to = &mut Encoder { sink: &mut to, chunked: encoding == Framing::Chunked };
+    match framing {
+        Framing::Length(0) => {}
+        Framing::Length(length) => pass_length(&mut from, Some(length), to).await?,
+        Framing::Close => pass_length(&mut from, None, to).await?,
+        Framing::Chunked => return pass_chunks(&mut from, to).await,
+    }
+    to.end(&[]).await
+}
+
+async fn pass_length(
+    from: &mut Source<'_, '_>,
+    length: Option<u64>,
+    to: &mut Encoder<'_, '_, '_>,
+) -> Result<(), Fault> {
+    let mut passed = 0;
+    loop {
+        let left = length.map_or(u64::MAX, |length| length - passed);
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(from.buffer.len());
+        to.data(&from.buffer[..part]).await?;
+        from.buffer.advance(part);
+        passed += part as u64;
+        if length == Some(passed) {
+            return Ok(());
+        }
+        if !more(from, passed).await? {
+            return if length.is_none() { Ok(()) } else { Err(EARLY) };
+        }
+    }
+}
+
+async fn pass_chunks(from: &mut Source<'_, '_>, to: &mut Encoder<'_, '_, '_>) -> Result<(), Fault> {
+    let mut chunks = Chunks::default();
+    let mut passed = 0;
+    loop {
+        match chunks.next(from.buffer).map_err(Fault::Source)? {
+            Step::NeedMore => {
+                if !more(from, passed).await? {
+                    return Err(EARLY);
+                }
+            }
+            Step::Skip(length) => from.buffer.advance(length),
+            Step::Data(length) => {
+                to.data(&from.buffer[..length]).await?;
+                from.buffer.advance(length);
+                passed += length as u64;
+            }
+            Step::End { length, trailers } => {
+                from.buffer.advance(length);
+                return to.end(&trailers).await;
+            }
+        }
+    }
+}
+
+async fn more(from: &mut Source<'_, '_>, passed: u64) -> Result<bool, Fault> {
+    let size = if passed < MUCH { SHORT } else { LONG };
+    match from.fill(size).await {
+        Ok(read) => Ok(read > 0),
+        Err(_) => Err(Fault::Source("the connection broke")),
+    }
+}
+
+struct Encoder<'e, 's, 'h> {
+    sink: &'e mut Sink<'s, 'h>,
+    chunked: bool,
+}
+
+impl Encoder<'_, '_, '_> {
+    async fn data(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let sent = if self.chunked {
+            let chunk = [format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"].concat();
+            self.sink.write(&chunk).await
+        } else {
+            self.sink.write(data).await
+        };
+        sent.map_err(|_| Fault::Sink)
+    }
+
+    async fn end(&mut self, trailers: &[u8]) -> Result<(), Fault> {
+        if !self.chunked {
+            return Ok(());
+        }
+        let end = [b"0\r\n", trailers, b"\r\n"].concat();
+        self.sink.write(&end).await.map_err(|_| Fault::Sink)
+    }
+}
+
+/// Reads a chunked body (RFC 9112, 7.1).
+#[derive(Debug, Default)]
+pub struct Chunks {
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Size,
+    Data(u64),
+    DataEnd,
+    Trailers,
+}
+
+/// What the bytes at hand begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Too little to tell.
+    NeedMore,
+    /// So many bytes of framing.
+    Skip(usize),
+    /// So many bytes of the body.
+    Data(usize),
+    /// The end.
+    End {
+        /// Its bytes.
+        length: usize,
+        /// The trailer lines that are passed on, each with its line end.
+        trailers: Vec<u8>,
+    },
+}
+
+impl Chunks {
+    /// Reads on; what it names is to be taken off the front before the next time.
+    ///
+    /// # Errors
+    /// The framing is malformed: why, in one line.
+    pub fn next(&mut self, bytes: &[u8]) -> Result<Step, &'static str> {
+        match self.state {
+            State::Size => self.size(bytes),
+            State::Data(_) if bytes.is_empty() => Ok(Step::NeedMore),
+            State::Data(left) => {
+                let part = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                let left = left - part as u64;
+                self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
+                Ok(Step::Data(part))
+            }
+            State::DataEnd => match bytes {
+                [b'\r', b'\n', ..] => {
+                    self.state = State::Size;
+                    Ok(Step::Skip(2))
+                }
+                [] | [b'\r'] => Ok(Step::NeedMore),
+                _ => Err("a chunk is longer than its size"),
+            },
+            State::Trailers => trailers(bytes),
+        }
+    }
+
+    fn size(&mut self, bytes: &[u8]) -> Result<Step, &'static str> {
+        let Some(end) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
+            return if bytes.len() < MAX_LINE { Ok(Step::NeedMore) } else { Err(CHUNK_SIZE) };
+        };
+        let line = bytes[..end].strip_suffix(b"\r").ok_or(CHUNK_SIZE)?;
+        self.state = match chunk_size(line).ok_or(CHUNK_SIZE)? {
+            0 => State::Trailers,
+            size => State::Data(size),
+        };
+        Ok(Step::Skip(end + 1))
+    }
+}
+
+const CHUNK_SIZE: &str = "a chunk's size isn't valid";
+
+/// A size in hexadecimal. What an extension says is for nobody here.
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|byte| *byte == b';').next()?;
+    let blank = if digits.len() < line.len() { digits.trim_ascii_end() } else { digits };
+    let plain = !blank.is_empty() && blank.iter().all(u8::is_ascii_hexdigit);
+    let visible = line.iter().all(|byte| !byte.is_ascii_control() || *byte == b'\t');
+    (plain && visible).then(|| u64::from_str_radix(str::from_utf8(blank).ok()?, 16).ok())?
+}
+
+fn trailers(bytes: &[u8]) -> Result<Step, &'static str> {
+    const TRAILER: &str = "the body's trailers aren't valid";
+    let mut headers = [EMPTY_HEADER; TRAILERS];
+    match httparse::parse_headers(bytes, &mut headers) {
+        Ok(Status::Complete((length, headers))) => {
+            let mut trailers = Vec::new();
+            for header in headers.iter().filter(|header| is_trailer(header.name)) {
+                trailers.extend_from_slice(header.name.as_bytes());
+                trailers.extend_from_slice(b": ");
+                trailers.extend_from_slice(header.value);
+                trailers.extend_from_slice(b"\r\n");
+            }
+            Ok(Step::End { length, trailers })
+        }
+        Ok(Status::Partial) if bytes.len() < MAX_TRAILERS => Ok(Step::NeedMore),
+        _ => Err(TRAILER),
+    }
+}

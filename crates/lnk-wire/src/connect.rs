@@ -1,0 +1,91 @@
+//! CONNECT: a tunnel to one host and port.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use lnk_spec::host::Host;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::body::Source;
+use crate::calls::{Calls, Reached};
+use crate::hello::{self, Verdict};
+use crate::http;
+use crate::policy::{Asked, Target};
+use crate::relay;
+
+/// How long a client may take for its TLS hello.
+const HELLO: Duration = Duration::from_secs(10);
+/// Bytes that are read at once for it.
+const PIECE: usize = 4096;
+
+/// Serves a CONNECT; `early` came behind it.
+pub(crate) async fn serve(
+    mut client: TcpStream,
+    mut early: BytesMut,
+    target: Target,
+    calls: &Calls,
+) {
+    let Reached { call, tls_only, mut origin } = match calls.reach(&target, Asked::Connect).await {
+        Ok(reached) => reached,
+        Err(answer) => return http::answer(client, &answer).await,
+    };
+    let _ = client.set_nodelay(true);
+    let established = client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await;
+    // A client speaks only after this, so the origin is connected to before, and
+    // hears nothing until the verdict.
+    if established.is_ok() && tls_only {
+        let hello = timeout(HELLO, judge_hello(&mut client, &mut early, &target.host)).await;
+        let reason = match hello {
+            Ok(verdict) => verdict.err(),
+            Err(_) if early.is_empty() => None,
+            Err(_) => Some("no whole TLS hello came within 10 seconds".to_owned()),
+        };
+        if let Some(reason) = reason {
+            return calls.log.refused(&call, &reason);
+        }
+        if early.is_empty() {
+            // Opened in advance, and not used.
+            drop(calls.open(call));
+            return;
+        }
+    }
+    let open = calls.open(call);
+    relay::run(&mut client, &mut origin, &early, &[], &open).await;
+}
+
+/// Reads on until what was sent is a hello for the host, or the client leaves
+/// without a word.
+async fn judge_hello(
+    client: &mut TcpStream,
+    early: &mut BytesMut,
+    host: &Host,
+) -> Result<(), String> {
+    let (mut stream, _) = client.split();
+    let mut from = Source { stream: &mut stream, buffer: early, count: &|_| {} };
+    loop {
+        match hello::read(from.buffer) {
+            Verdict::Hello { server_name } => return judge_name(server_name.as_deref(), host),
+            Verdict::NotTls(reason) => {
+                return Err(format!("the tunnel must begin with a TLS hello: {reason}"));
+            }
+            Verdict::NeedMore => {}
+        }
+        match from.fill(PIECE).await {
+            Ok(read) if read > 0 => {}
+            _ if from.buffer.is_empty() => return Ok(()),
+            _ => return Err("the tunnel ended within its TLS hello".to_owned()),
+        }
+    }
+}
+
+/// Only an address may go unnamed: TLS has no name for it (RFC 6066, 3).
+fn judge_name(server_name: Option<&str>, host: &Host) -> Result<(), String> {
+    match (server_name, host) {
+        (None, Host::Address(_)) => Ok(()),
+        (None, Host::Name(_)) => Err("the TLS hello names no server".to_owned()),
+        (Some(name), host) if name.parse().as_ref() == Ok(host) => Ok(()),
+        (Some(_), _) => Err("the TLS hello names another server than CONNECT".to_owned()),
+    }
+}

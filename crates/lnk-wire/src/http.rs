@@ -1,0 +1,297 @@
+//! A client's connection to the proxy: its requests one after another, each judged
+//! anew and sent over a connection of its own.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
+use tokio::time::timeout;
+
+use crate::body::{self, Fault, Sink, Source};
+use crate::calls::{Answer, Calls, Open, Reached};
+use crate::connect;
+use crate::head::{self, Bad, Form, Framing, Request, Response};
+use crate::policy::Asked;
+use crate::relay;
+
+/// How long a client may take for a request's head, and be idle between two.
+const HEAD: Duration = Duration::from_secs(30);
+/// How long a client is listened to after a last answer, so that what it was
+/// sending doesn't make the kernel take the answer back.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes that are read at once for a head.
+const PIECE: usize = 4096;
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(mut client: TcpStream, calls: &Calls) {
+    let mut buffer = BytesMut::new();
+    loop {
+        let request = match timeout(HEAD, read_request(&mut client, &mut buffer)).await {
+            Ok(Ok(Some(request))) => request,
+            Ok(Ok(None)) => return,
+            Err(_) if buffer.is_empty() => return,
+            Ok(Err(bad)) => return refuse_unread(client, bad, calls).await,
+            Err(_) => {
+                let reason = "the request's head took longer than 30 seconds".to_owned();
+                let slow = Bad { status: 408, reason, target: Vec::new() };
+                return refuse_unread(client, slow, calls).await;
+            }
+        };
+        if request.form == Form::Authority {
+            return connect::serve(client, buffer, request.target, calls).await;
+        }
+        match exchange(&mut client, &mut buffer, &request, calls).await {
+            Next::Request => {}
+            Next::End => return,
+            Next::Linger => return linger(client).await,
+            Next::Answer(answer) => return self::answer(client, &answer).await,
+            Next::Reset => {
+                let _ = client.set_zero_linger();
+                return;
+            }
+        }
+    }
+}
+
+/// The next request, or `None` where the client has no more.
+async fn read_request(
+    client: &mut TcpStream,
+    buffer: &mut BytesMut,
+) -> Result<Option<Request>, Bad> {
+    let (mut stream, _) = client.split();
+    let mut from = Source { stream: &mut stream, buffer, count: &|_| {} };
+    let mut seen = 0;
+    loop {
+        // A head is parsed once its end may be there, not at every byte.
+        if seen == 0 || has_blank_line(from.buffer, seen) {
+            if let Some((request, length)) = Request::parse(from.buffer)? {
+                from.buffer.advance(length);
+                return Ok(Some(request));
+            }
+        } else if from.buffer.len() >= head::MAX_HEAD {
+            Request::parse(from.buffer)?;
+        }
+        seen = from.buffer.len();
+        match from.fill(PIECE).await {
+            Ok(read) if read > 0 => {}
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// Whether an empty line ends in what came after `seen` bytes.
+fn has_blank_line(bytes: &[u8], seen: usize) -> bool {
+    let news = &bytes[seen.saturating_sub(3)..];
+    news.windows(2).any(|two| two == b"\n\n") || news.windows(3).any(|three| three == b"\n\r\n")
+}
+
+async fn refuse_unread(client: TcpStream, bad: Bad, calls: &Calls) {
+    let call = calls.log.unknown_call(&bad.target);
+    calls.log.refused(&call, &bad.reason);
+    let refused = Answer { status: bad.status, reason: bad.reason, retry_after: None };
+    answer(client, &refused).await;
+}
+
+/// Answers in place of whoever was asked for, and ends the connection.
+pub(crate) async fn answer(mut client: TcpStream, answer: &Answer) {
+    let bytes = head::answer(answer.status, &answer.reason, answer.retry_after);
+    if client.write_all(&bytes).await.is_ok() {
+        linger(client).await;
+    }
+}
+
+async fn linger(mut client: TcpStream) {
+    if client.shutdown().await.is_err() {
+        return;
+    }
+    let mut ignored = vec![0; PIECE];
+    let _ = timeout(LINGER, async {
+        loop {
+            client.readable().await?;
+            match client.try_read(&mut ignored) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => tokio::task::coop::consume_budget().await,
+            }
+        }
+    })
+    .await;
+}
+
+/// What becomes of the client's connection after an exchange.
+enum Next {
+    /// Another request may come.
+    Request,
+    /// It's over.
+    End,
+    /// It ends once the client has heard the answer.
+    Linger,
+    /// It ends with an answer of the proxy's own.
+    Answer(Answer),
+    /// It breaks, as the origin's did in the middle of an answer.
+    Reset,
+}
+
+fn own_answer(status: u16, reason: &str) -> Next {
+    Next::Answer(Answer { status, reason: reason.to_owned(), retry_after: None })
+}
+
+async fn exchange(
+    client: &mut TcpStream,
+    buffer: &mut BytesMut,
+    request: &Request,
+    calls: &Calls,
+) -> Next {
+    let Reached { call, mut origin, .. } = match calls.reach(&request.target, Asked::Http).await {
+        Ok(reached) => reached,
+        Err(answer) => return Next::Answer(answer),
+    };
+    let open = calls.open(call);
+    let mut origin_buffer = BytesMut::new();
+    match pass_both(client, buffer, &mut origin, &mut origin_buffer, request, &open).await {
+        Passed::Whole { keep_alive: true } if request.keep_alive => Next::Request,
+        Passed::Whole { .. } => Next::Linger,
+        Passed::Switched => {
+            relay::run(client, &mut origin, buffer, &origin_buffer, &open).await;
+            Next::End
+        }
+        Passed::BadRequest(reason) => own_answer(400, &format!("the request's body: {reason}")),
+        Passed::NoAnswer(reason) => {
+            open.failed(reason);
+            own_answer(502, reason)
+        }
+        Passed::Broken => Next::Reset,
+    }
+}
+
+/// What came of a request and its response.
+enum Passed {
+    /// The response came through.
+    Whole {
+        /// The client's connection is as it was before.
+        keep_alive: bool,
+    },
+    /// Both sides go on in another protocol.
+    Switched,
+    /// The request's body can't be read, and nothing was answered yet.
+    BadRequest(&'static str),
+    /// The origin didn't answer in HTTP.
+    NoAnswer(&'static str),
+    /// One side broke in the middle of the response.
+    Broken,
+}
+
+/// Passes the request and the response on at the same time: an origin may answer
+/// before it read the request, and a client may wait for the origin's word (100)
+/// before it sends the body.
+async fn pass_both(
+    client: &mut TcpStream,
+    buffer: &mut BytesMut,
+    origin: &mut TcpStream,
+    origin_buffer: &mut BytesMut,
+    request: &Request,
+    open: &Open<'_>,
+) -> Passed {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_origin, mut to_origin) = origin.split();
+    let sent = |bytes| open.sent(bytes);
+    let received = |bytes| open.received(bytes);
+    let from = Source { stream: &mut from_client, buffer, count: &|_| {} };
+    let to = Sink { stream: &mut to_origin, count: &sent };
+    let back = Source { stream: &mut from_origin, buffer: origin_buffer, count: &received };
+    let answering = Cell::new(false);
+    let up = send(request, from, to);
+    let down = respond(request, back, &mut to_client, &answering);
+    let (mut up, mut down) = (pin!(up), pin!(down));
+    let mut uploaded = None;
+    poll_fn(|cx| {
+        // First the request: an answer to all of it leaves the connection as it was.
+        if uploaded.is_none()
+            && let Poll::Ready(result) = up.as_mut().poll(cx)
+        {
+            match result {
+                Err(Fault::Source(_)) if answering.get() => return Poll::Ready(Passed::Broken),
+                Err(Fault::Source(reason)) => return Poll::Ready(Passed::BadRequest(reason)),
+                // An origin that takes no more may have answered.
+                other => uploaded = Some(other.is_ok()),
+            }
+        }
+        down.as_mut().poll(cx).map(|response| match response {
+            Ok(Answered::Whole) => Passed::Whole { keep_alive: uploaded == Some(true) },
+            Ok(Answered::Switched) => Passed::Switched,
+            Err(_) if answering.get() => Passed::Broken,
+            Err(Fault::Source(reason)) => Passed::NoAnswer(reason),
+            Err(Fault::Sink) => Passed::Broken,
+        })
+    })
+    .await
+}
+
+async fn send(request: &Request, from: Source<'_, '_>, mut to: Sink<'_, '_>) -> Result<(), Fault> {
+    to.write(&request.written()).await.map_err(|_| Fault::Sink)?;
+    body::pass(from, request.framing, to, request.framing).await
+}
+
+enum Answered {
+    Whole,
+    Switched,
+}
+
+/// Passes on interim responses, then the final one.
+async fn respond(
+    request: &Request,
+    mut from: Source<'_, '_>,
+    to: &mut WriteHalf<'_>,
+    answering: &Cell<bool>,
+) -> Result<Answered, Fault> {
+    let mut to = Sink { stream: to, count: &|_| {} };
+    let response = loop {
+        let response = read_response(&mut from).await.map_err(Fault::Source)?;
+        if !response.is_interim() {
+            break response;
+        }
+        // HTTP/1.0 knows none (RFC 9110, 15.2).
+        if request.is_1_1 {
+            to.write(&response.written(Framing::NONE, false)).await.map_err(|_| Fault::Sink)?;
+        }
+    };
+    let switched = response.status == 101;
+    if switched && !request.websocket {
+        return Err(Fault::Source("the origin changed to a protocol that wasn't asked for"));
+    }
+    answering.set(true);
+    let framing = response.framing(&request.method);
+    let encoding = match framing {
+        Framing::Length(length) => Framing::Length(length),
+        _ if request.is_1_1 => Framing::Chunked,
+        _ => Framing::Close,
+    };
+    let head = response.written(encoding, !request.keep_alive);
+    to.write(&head).await.map_err(|_| Fault::Sink)?;
+    if switched {
+        return Ok(Answered::Switched);
+    }
+    body::pass(from, framing, to, encoding).await?;
+    Ok(Answered::Whole)
+}
+
+async fn read_response(from: &mut Source<'_, '_>) -> Result<Response, &'static str> {
+    loop {
+        if let Some((response, length)) = Response::parse(from.buffer)? {
+            from.buffer.advance(length);
+            return Ok(response);
+        }
+        match from.fill(PIECE).await {
+            Ok(0) => return Err("the origin closed the connection without an answer"),
+            Ok(_) => {}
+            Err(_) => return Err("the origin broke the connection without an answer"),
+        }
+    }
+}

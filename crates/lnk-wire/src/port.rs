@@ -1,0 +1,37 @@
+//! A port of this machine's loopback, at the same port inside the sandbox.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tokio::net::TcpStream;
+
+use crate::calls::Calls;
+use crate::log::Verb;
+use crate::relay;
+
+/// Serves a connection to it.
+pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
+    let call = calls.log.call(Verb::Port, "localhost", port);
+    let mut service = match dial(port).await {
+        Ok(service) => service,
+        Err(error) => {
+            calls.log.failed(&call, &format!("nothing answers on it: {error}"));
+            // A service that isn't there doesn't look as if it had nothing to say.
+            let _ = client.set_zero_linger();
+            return;
+        }
+    };
+    let _ = client.set_nodelay(true);
+    let _ = service.set_nodelay(true);
+    let open = calls.open(call);
+    relay::run(&mut client, &mut service, &[], &[], &open).await;
+}
+
+/// Whichever family the service listens on, the first first.
+async fn dial(port: u16) -> std::io::Result<TcpStream> {
+    let first = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let second = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    match TcpStream::connect(first).await {
+        Ok(service) => Ok(service),
+        Err(error) => TcpStream::connect(second).await.map_err(|_| error),
+    }
+}

@@ -1,0 +1,246 @@
+//! Bytes both ways between two connections, until both directions have ended.
+//!
+//! Every tunnel of a wire reads into the one buffer of its thread and writes from
+//! there, so that an idle one holds none. A direction that has carried much is
+//! spliced: its bytes stay in the kernel.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
+use rustix::net::{Shutdown, shutdown};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+
+use crate::calls::Open;
+
+/// Bytes of the thread's buffer.
+const BUFFER: usize = 64 * 1024;
+/// Bytes after which a direction is spliced. The pipe and its two descriptors cost
+/// more than they save before.
+const MUCH: u64 = 128 * 1024;
+/// Bytes of a splice's pipe.
+const PIPE: usize = 512 * 1024;
+/// How long a half-closed tunnel is silent before the other end is asked whether
+/// it's still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+thread_local! {
+    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into_boxed_slice());
+}
+
+/// How a direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// With all of its bytes, the other side told.
+    Whole,
+    /// The other side takes no more. What it sent before may still be on its way.
+    Unwanted,
+    /// Reading failed: this side is gone.
+    Broken,
+}
+
+/// Relays until both directions have ended, or one side is gone. `early_up` and
+/// `early_down` were read before.
+pub(crate) async fn run(
+    client: &mut TcpStream,
+    origin: &mut TcpStream,
+    early_up: &[u8],
+    early_down: &[u8],
+    open: &Open<'_>,
+) {
+    let (from_client, to_client) = client.split();
+    let (from_origin, to_origin) = origin.split();
+    let ends = {
+        let up = pump(from_client, to_origin, early_up, |bytes| open.sent(bytes));
+        let down = pump(from_origin, to_client, early_down, |bytes| open.received(bytes));
+        let (mut up, mut down) = (pin!(up), pin!(down));
+        let mut ends = Ends { up: None, down: None };
+        let first = poll_fn(|cx| ends.poll(up.as_mut(), down.as_mut(), cx, 1)).await;
+        if first {
+            poll_fn(|cx| ends.poll(up.as_mut(), down.as_mut(), cx, 2)).await;
+        }
+        ends
+    };
+    ends.pass_on_reset(client, origin);
+}
+
+struct Ends {
+    up: Option<End>,
+    down: Option<End>,
+}
+
+impl Ends {
+    /// Waits until so many directions ended; false once a side is gone.
+    fn poll(
+        &mut self,
+        up: Pin<&mut impl Future<Output = End>>,
+        down: Pin<&mut impl Future<Output = End>>,
+        cx: &mut Context<'_>,
+        enough: usize,
+    ) -> Poll<bool> {
+        poll_once(&mut self.up, up, cx);
+        poll_once(&mut self.down, down, cx);
+        let ends = [self.up, self.down];
+        if ends.contains(&Some(End::Broken)) {
+            Poll::Ready(false)
+        } else if ends.iter().flatten().count() >= enough {
+            Poll::Ready(true)
+        } else {
+            Poll::Pending
+        }
+    }
+
+    /// A connection that broke on one side must not look ended on the other.
+    fn pass_on_reset(&self, client: &TcpStream, origin: &TcpStream) {
+        if self.up == Some(End::Broken) {
+            let _ = origin.set_zero_linger();
+        }
+        if self.down == Some(End::Broken) {
+            let _ = client.set_zero_linger();
+        }
+    }
+}
+
+fn poll_once(end: &mut Option<End>, pump: Pin<&mut impl Future<Output = End>>, cx: &mut Context) {
+    if end.is_none()
+        && let Poll::Ready(ended) = pump.poll(cx)
+    {
+        *end = Some(ended);
+    }
+}
+
+/// One direction: `early` first, then what comes, and its end.
+async fn pump(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    early: &[u8],
+    count: impl Fn(u64),
+) -> End {
+    if to.write_all(early).await.is_err() {
+        return End::Unwanted;
+    }
+    count(early.len() as u64);
+    let mut carried = 0;
+    while carried < MUCH {
+        match pass(&mut from, &mut to).await {
+            Ok(0) => return finish(&from, &to),
+            Ok(bytes) => {
+                count(bytes);
+                carried += bytes;
+            }
+            Err(end) => return end,
+        }
+    }
+    match Pipe::new() {
+        Some(pipe) => pump_spliced(&from, &to, &pipe, count).await,
+        None => pump_copied(from, to, count).await,
+    }
+}
+
+/// As [`pump`], where there is no pipe to be had.
+async fn pump_copied(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: impl Fn(u64)) -> End {
+    loop {
+        match pass(&mut from, &mut to).await {
+            Ok(0) => return finish(&from, &to),
+            Ok(bytes) => count(bytes),
+            Err(end) => return end,
+        }
+    }
+}
+
+/// Passes on what is there. What the other side doesn't take at once is copied out
+/// of the shared buffer, and waits.
+async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> Result<u64, End> {
+    let mut left = Vec::new();
+    let read = poll_fn(|cx| {
+        SHARED.with_borrow_mut(|shared| {
+            let mut space = ReadBuf::new(shared);
+            if ready!(Pin::new(&mut *from).poll_read(cx, &mut space)).is_err() {
+                return Poll::Ready(Err(End::Broken));
+            }
+            let read = space.filled();
+            let taken = match Pin::new(&mut *to).poll_write(cx, read) {
+                _ if read.is_empty() => 0,
+                Poll::Ready(Ok(taken)) => taken,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Unwanted)),
+                Poll::Pending => 0,
+            };
+            left.extend_from_slice(&read[taken..]);
+            Poll::Ready(Ok(read.len() as u64))
+        })
+    })
+    .await?;
+    to.write_all(&left).await.map_err(|_| End::Unwanted)?;
+    Ok(read)
+}
+
+/// Tells the other side that no more comes.
+fn finish(from: &ReadHalf<'_>, to: &WriteHalf<'_>) -> End {
+    let told = shutdown(to.as_ref(), Shutdown::Write);
+    // A side that closed for good looks half-closed. Whether it's still there shows
+    // only when it's asked; for the rest of the tunnel's life the kernel does.
+    for stream in [from.as_ref(), to.as_ref()] {
+        let _ = set_socket_keepalive(stream, true);
+        let _ = set_tcp_keepidle(stream, KEEP_ALIVE);
+    }
+    if told.is_ok() { End::Whole } else { End::Unwanted }
+}
+
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+impl Pipe {
+    /// `None` where descriptors or the user's pipe memory run out: such a pipe would
+    /// be slower than copying.
+    fn new() -> Option<Pipe> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+        fcntl_setpipe_size(&write, PIPE).ok()?;
+        Some(Pipe { read, write })
+    }
+}
+
+async fn pump_spliced(
+    from: &ReadHalf<'_>,
+    to: &WriteHalf<'_>,
+    pipe: &Pipe,
+    count: impl Fn(u64),
+) -> End {
+    let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+    loop {
+        // The pipe is empty here, so that only the socket can make this wait.
+        let fill = || Ok(splice(from.as_ref(), None, &pipe.write, None, PIPE, flags)?);
+        let filled = match from.as_ref().async_io(Interest::READABLE, fill).await {
+            Ok(0) => return finish(from, to),
+            Ok(filled) => filled,
+            Err(_) => return End::Broken,
+        };
+        if drain(pipe, to, filled, flags).await.is_err() {
+            return End::Unwanted;
+        }
+        count(filled as u64);
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+async fn drain(
+    pipe: &Pipe,
+    to: &WriteHalf<'_>,
+    mut left: usize,
+    flags: SpliceFlags,
+) -> io::Result<()> {
+    while left > 0 {
+        let drain = || Ok(splice(&pipe.read, None, to.as_ref(), None, left, flags)?);
+        left -= to.as_ref().async_io(Interest::WRITABLE, drain).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,285 @@
+//! A sandbox's wire: one thread that serves its listeners.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::calls::{Answer, Calls, Dialing};
+use crate::control::{self, Status};
+use crate::dial::{DialError, Dialer};
+use crate::log::{Log, Sandbox, Verb};
+use crate::policy::{Asked, Policy, Reach, Refusal, Target};
+use crate::rate::Rate;
+use crate::traffic::{Carried, Traffic};
+use crate::{head, http, port};
+
+/// Connections that wait to be accepted, at most; the system's own limit may be
+/// lower (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
+/// How long accepting rests when the system has nothing left for a connection.
+const REST: Duration = Duration::from_millis(100);
+/// That descriptors ran out is logged so often at most.
+const SAID: Duration = Duration::from_secs(1);
+
+/// A listening socket, made in the sandbox's network namespace.
+#[derive(Debug)]
+pub struct Listener {
+    /// Bound there.
+    pub socket: StdListener,
+    /// What answers on it.
+    pub serves: Serves,
+}
+
+/// What answers on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// The proxy.
+    Proxy,
+    /// This port of this machine's loopback.
+    Port(u16),
+}
+
+/// A running wire. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Wire {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    traffic: Arc<Traffic>,
+}
+
+impl Wire {
+    /// Serves a sandbox's listeners on a thread of its own, with its log and control
+    /// socket in `settings`, the folder `~/.config/lnk/sandbox`.
+    ///
+    /// The process's soft limit of descriptors is raised to the hard one. Programs
+    /// started later inherit that, and some don't take it well (`select`): start the
+    /// sandbox's first process before.
+    ///
+    /// # Errors
+    /// A listener, the log, the control socket or the thread can't be made;
+    /// `AddrInUse` where a sandbox of this name runs already.
+    pub fn start(
+        listeners: Vec<Listener>,
+        policy: Policy,
+        sandbox: Sandbox,
+        settings: &Path,
+    ) -> io::Result<Wire> {
+        let traffic = Arc::new(Traffic::start());
+        let log = Log::open(settings, sandbox.clone(), Arc::clone(&traffic))?;
+        let control = control::Listener::bind(settings, &sandbox.name)?;
+        let counted = Arc::clone(&traffic);
+        let answer = move |asked| match asked {
+            control::Request::Status => control::Answer::Status(Status {
+                name: sandbox.name.clone(),
+                pid: std::process::id(),
+                spec: sandbox.spec.clone(),
+                traffic: counted.carried(),
+            }),
+        };
+        let counted = Arc::clone(&traffic);
+        Wire::run(listeners, traffic, move || {
+            // Where it can't be served, nobody can ask; the wire does its work.
+            spawn_local(control::serve(control, answer));
+            judged_calls(policy, log, counted)
+        })
+    }
+
+    /// Serves listeners with calls that are made on the wire's own thread.
+    pub(crate) fn run(
+        listeners: Vec<Listener>,
+        traffic: Arc<Traffic>,
+        calls: impl FnOnce() -> Calls + Send + 'static,
+    ) -> io::Result<Wire> {
+        raise_descriptors();
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let listeners = {
+            let _entered = runtime.enter();
+            listeners.into_iter().map(ready).collect::<io::Result<Vec<_>>>()?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || serve(&runtime, listeners, calls, stopped);
+        let thread = thread::Builder::new().name("lnk-wire".to_owned()).spawn(serve)?;
+        Ok(Wire { stop: Some(stop), thread: Some(thread), traffic })
+    }
+
+    /// What it has carried so far.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        self.traffic.carried()
+    }
+
+    /// Stops it: every open call ends, its end is in the log, and the listeners are
+    /// closed when this returns.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there ended the wire already, which is what is wanted here.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn raise_descriptors() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // The lower limit serves as well, with fewer connections at a time.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}
+
+fn ready(listener: Listener) -> io::Result<(TcpListener, Serves)> {
+    listener.socket.set_nonblocking(true)?;
+    rustix::net::listen(&listener.socket, BACKLOG)?;
+    Ok((TcpListener::from_std(listener.socket)?, listener.serves))
+}
+
+fn serve(
+    runtime: &Runtime,
+    listeners: Vec<(TcpListener, Serves)>,
+    calls: impl FnOnce() -> Calls,
+    stopped: oneshot::Receiver<()>,
+) {
+    let local = LocalSet::new();
+    local.block_on(runtime, async {
+        let calls = Rc::new(calls());
+        for (listener, serves) in listeners {
+            spawn_local(accept(listener, serves, Rc::clone(&calls)));
+        }
+        // Nothing is ever sent: the sender is dropped.
+        let _ = stopped.await;
+    });
+    // Every task ends here where it stands, and each open call writes down its end.
+    drop(local);
+}
+
+/// The calls of the product: by the policy and rate, to what the dialler reaches.
+fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
+    let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
+    let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
+    let judge = move |target: &Target, asked: Asked| -> Result<Reach, Answer> {
+        let reach = policy.judge(target, asked).map_err(forbidden)?;
+        if let Some((most, rate)) = &rate {
+            rate.borrow_mut().take(Instant::now()).map_err(|after| Answer {
+                status: 429,
+                reason: format!(
+                    "{} calls a minute are let through and were made: ask again in {} s",
+                    most.get(),
+                    after.0
+                ),
+                retry_after: Some(after.0),
+            })?;
+        }
+        Ok(reach)
+    };
+    let dial = move |target: Target, reach: Reach| -> Dialing {
+        let dialer = Rc::clone(&dialer);
+        Box::pin(async move {
+            let connected = dialer.connect(&target, &reach).await;
+            connected.map(|connected| connected.stream).map_err(undialled)
+        })
+    };
+    Calls { judge: Box::new(judge), dial: Box::new(dial), log, traffic }
+}
+
+fn forbidden(refusal: Refusal) -> Answer {
+    Answer { status: 403, reason: refusal.reason, retry_after: None }
+}
+
+fn undialled(error: DialError) -> Answer {
+    let status = match error {
+        DialError::Refused(refusal) => return forbidden(refusal),
+        DialError::TooManyFiles | DialError::Busy => 503,
+        DialError::TimedOut => 504,
+        _ => 502,
+    };
+    Answer { status, reason: error.to_string(), retry_after: None }
+}
+
+/// Accepts connections until the wire stops.
+async fn accept(listener: TcpListener, serves: Serves, calls: Rc<Calls>) {
+    let mut spare = Spare::new();
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => {
+                spawn_local(serve_one(client, serves, Rc::clone(&calls)));
+            }
+            Err(error) if is_short(&error) => spare.turn_away(&listener, serves, &calls).await,
+            // The client has left already (accept(2)).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => tokio::time::sleep(REST).await,
+        }
+    }
+}
+
+async fn serve_one(client: TcpStream, serves: Serves, calls: Rc<Calls>) {
+    match serves {
+        Serves::Proxy => http::serve(client, &calls).await,
+        Serves::Port(port) => port::serve(client, port, &calls).await,
+    }
+}
+
+/// Whether this process, or the system, has no descriptor left.
+fn is_short(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// A descriptor that is given up to tell a client that there is none.
+struct Spare {
+    file: Option<File>,
+    said: Option<Instant>,
+}
+
+impl Spare {
+    fn new() -> Spare {
+        Spare { file: File::open("/dev/null").ok(), said: None }
+    }
+
+    /// Takes one waiting connection and ends it, so that it neither hangs nor makes
+    /// the accepting spin.
+    async fn turn_away(&mut self, listener: &TcpListener, serves: Serves, calls: &Calls) {
+        if self.said.is_none_or(|said| said.elapsed() >= SAID) {
+            self.said = Some(Instant::now());
+            let reason = "no descriptor is left: raise the limit of open files (ulimit -n)";
+            calls.log.failed(&calls.log.event(Verb::Unknown), reason);
+        }
+        self.file = None;
+        let taken = tokio::time::timeout(REST, listener.accept()).await;
+        if let Ok(Ok((client, _))) = taken {
+            turn_away(client, serves).await;
+        } else {
+            tokio::time::sleep(REST).await;
+        }
+        self.file = File::open("/dev/null").ok();
+    }
+}
+
+async fn turn_away(client: TcpStream, serves: Serves) {
+    if serves == Serves::Proxy {
+        let answer = head::answer(503, "too many connections are open", None);
+        // What was sent is read before, or the kernel takes the answer back.
+        let _ = tokio::time::timeout(REST, client.readable()).await;
+        let _ = client.try_read(&mut [0; 4096]);
+        let _ = client.try_write(&answer);
+    } else {
+        let _ = client.set_zero_linger();
+    }
+}
