@@ -270,7 +270,7 @@ pub(crate) mod tests {
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             pieces in 1..9usize,
         ) {
-            read(&bytes);
+            let _ = read(&bytes);
             let mut hello = hello(Some("a.test"), pieces);
             for (at, byte) in flips {
                 let at = at.index(hello.len());

@@ -27,14 +27,15 @@ fn a_request_reaches_its_origin_in_origin_form_without_the_hops_headers() {
     );
     assert_eq!(client.head(), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
     assert_eq!(client.bytes(5), b"hello");
+    let heard = heard.join().unwrap();
     assert_eq!(
-        heard.join().unwrap(),
+        heard,
         "GET /a%20b?c=d HTTP/1.1\r\nHost: one.test\r\nX-Kept: yes\r\nConnection: close\r\n\r\n"
     );
     drop(client);
     let (log, _) = proxy.end();
     assert_eq!(log[0], "http one.test:80 allowed");
-    assert_eq!(log[1], "http one.test:80 ended 82 43");
+    assert_eq!(log[1], format!("http one.test:80 ended {} 43", heard.len()));
 }
 
 #[test]
@@ -135,7 +136,6 @@ fn what_isnt_one_request_is_400_and_the_connection_ends() {
         uri("http://2130706433/"),
         uri("http://one.test/#fragment"),
         uri("http://one.test/ü"),
-        uri("http://one.test/ b"),
         ("OPTIONS * HTTP/1.1\r\nHost: one.test\r\n\r\n".into(), 400),
         ("GET http://one.test/ HTTP/1.1\r\n\r\n".into(), 400),
         headers("Host: one.test\r\n"),
@@ -164,6 +164,7 @@ fn what_isnt_one_request_is_400_and_the_connection_ends() {
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), 505),
         ("GET http://one.test/ HTTP/2.0\r\n\r\n".into(), 505),
         ("GET http://one.test/ HTTP/1.2\r\nHost: one.test\r\n\r\n".into(), 505),
+        ("GET http://one.test/ b HTTP/1.1\r\nHost: one.test\r\n\r\n".into(), 505),
         ("GET http://one.test/\r\n\r\n".into(), 400),
         ("\x16\x03\x01\x02\x00\x01\x00\x01".into(), 400),
         ("\x04\x01\x00\x50".into(), 400),

@@ -14,7 +14,7 @@ use crate::calls::{Answer, Calls};
 use crate::log::{FILE, Line, Log, Sandbox, What};
 use crate::policy::{Asked, Reach, Target};
 use crate::traffic::{Carried, Traffic};
-use crate::wire::{Listener, Serves, Wire};
+use crate::wire::{Listener, Serves, Wire, raise_descriptors};
 
 mod connect;
 mod http;
@@ -42,6 +42,7 @@ impl Proxy {
     }
 
     fn start(targets: &[(&str, SocketAddr)], tls_only: bool, serves: Serves) -> Proxy {
+        raise_descriptors();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
