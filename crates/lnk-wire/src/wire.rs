@@ -77,6 +77,7 @@ impl Wire {
         sandbox: Sandbox,
         settings: &Path,
     ) -> io::Result<Wire> {
+        raise_descriptors();
         let traffic = Arc::new(Traffic::start());
         let log = Log::open(settings, sandbox.clone(), Arc::clone(&traffic))?;
         let control = control::Listener::bind(settings, &sandbox.name)?;
@@ -103,7 +104,6 @@ impl Wire {
         traffic: Arc<Traffic>,
         calls: impl FnOnce() -> Calls + Send + 'static,
     ) -> io::Result<Wire> {
-        raise_descriptors();
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         let listeners = {
             let _entered = runtime.enter();
@@ -138,7 +138,7 @@ impl Drop for Wire {
     }
 }
 
-fn raise_descriptors() {
+pub(crate) fn raise_descriptors() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         // The lower limit serves as well, with fewer connections at a time.

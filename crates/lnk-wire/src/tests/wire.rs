@@ -1,0 +1,61 @@
+//! The wire as a whole: its end, and many connections.
+
+use std::time::Instant;
+
+use super::*;
+
+/// Accepts and holds connections until dropped.
+fn holding() -> (SocketAddr, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (listener.local_addr().unwrap(), listener)
+}
+
+#[test]
+fn a_stop_ends_open_calls_within_a_second_and_frees_the_listener() {
+    let (one, listener) = holding();
+    let proxy = Proxy::to(&[("one.test:1", one), ("one.test:80", one)]);
+    let mut tunnel = proxy.client();
+    tunnel.send("CONNECT one.test:1 HTTP/1.1\r\n\r\nabc");
+    tunnel.head();
+    let mut in_tunnel = Client(listener.accept().unwrap().0);
+    assert_eq!(in_tunnel.bytes(3), b"abc");
+    let mut request = proxy.client();
+    request.send("GET http://one.test/ HTTP/1.1\r\nHost: one.test\r\n\r\n");
+    let mut asked = Client(listener.accept().unwrap().0);
+    asked.head();
+    let mut silent = proxy.client();
+    silent.send("GET");
+    let address = proxy.address;
+    let before = Instant::now();
+    let (log, _) = proxy.end();
+    assert!(before.elapsed() < Duration::from_secs(1));
+    for client in [&mut tunnel, &mut request, &mut silent, &mut in_tunnel, &mut asked] {
+        assert_eq!(client.rest_bytes().0, b"");
+    }
+    assert!(log.contains(&"tcp one.test:1 ended 3 0".to_owned()), "{log:?}");
+    assert_eq!(log.iter().filter(|line| line.contains("http one.test:80 ended")).count(), 1);
+    TcpListener::bind(address).unwrap();
+}
+
+#[test]
+fn idle_tunnels_leave_others_alone() {
+    const TUNNELS: usize = 500;
+    let (one, listener) = holding();
+    let proxy = Proxy::to(&[("one.test:1", one)]);
+    let mut held = Vec::new();
+    for _ in 0..TUNNELS {
+        let mut client = proxy.client();
+        client.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+        client.head();
+        held.push((client, listener.accept().unwrap().0));
+    }
+    for (client, origin) in held.iter_mut().rev().take(3) {
+        client.send("ping");
+        let mut origin = Client(origin.try_clone().unwrap());
+        assert_eq!(origin.bytes(4), b"ping");
+    }
+    drop(held);
+    let (log, carried) = proxy.end();
+    assert_eq!(carried.allowed, TUNNELS as u64);
+    assert_eq!(log.iter().filter(|line| line.contains("ended")).count(), TUNNELS);
+}
