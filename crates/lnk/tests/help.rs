@@ -542,6 +542,79 @@ fn lnk_sandbox_check() {
 }
 
 #[test]
+fn lnk_sandbox_log() {
+    insta::assert_snapshot!(help("sandbox log -h"), @r#"
+    Show every call on the sandboxes' proxies
+
+    Usage: lnk sandbox log [OPTIONS]
+
+    Options:
+      -n <LINES>            How many lines, the latest [default: 40]
+          --sandbox <NAME>  Only the sandbox with this name, or all of the spec with this name
+          --refused         Only what was refused
+          --json            One JSON object per line, as the log has it
+          --follow          Go on with what is logged from now on
+      -h, --help            Print help (see more with '--help')
+    "#);
+    insta::assert_snapshot!(help("sandbox log --help"), @r#"
+    Show every call on the sandboxes' proxies
+
+    Each line is a call on a sandbox's proxy: when (UTC), which sandbox, the
+    verb, where to, and what happened. A sandbox is named run-PID; the name of
+    its spec stands beside it. The log never holds a request's path, headers or
+    body.
+
+    Verbs: connect (HTTPS), tcp (another port), http, port (this machine's), dns
+    (a name looked up), pause, unknown (a target that can't be read).
+
+    What happened: allowed, then ended with the bytes each way; or refused; or
+    failed, when it was allowed but nothing answered.
+
+    Usage: lnk sandbox log [OPTIONS]
+
+    Options:
+      -n <LINES>
+              How many lines, the latest
+
+              [default: 40]
+
+          --sandbox <NAME>
+              Only the sandbox with this name, or all of the spec with this name
+
+          --refused
+              Only what was refused
+
+          --json
+              One JSON object per line, as the log has it
+
+          --follow
+              Go on with what is logged from now on
+
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
+fn lnk_sandbox_traffic() {
+    insta::assert_snapshot!(help("sandbox traffic --help"), @r#"
+    Show what each running sandbox sent and received
+
+    What each running sandbox's proxy has carried since it started, every call it
+    let through: up, from the sandbox, and down, to it.
+
+    Usage: lnk sandbox traffic [OPTIONS]
+
+    Options:
+          --json
+              As JSON: an array with an object for each sandbox
+
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
 fn every_line_fits_a_terminal() {
     for page in [
         "-h",
@@ -552,6 +625,8 @@ fn every_line_fits_a_terminal() {
         "sandbox permissions --help",
         "sandbox ready --help",
         "sandbox check --help",
+        "sandbox log --help",
+        "sandbox traffic --help",
     ] {
         for line in help(page).lines() {
             assert!(line.chars().count() <= 90, "{page}: {line}");

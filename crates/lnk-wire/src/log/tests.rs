@@ -106,6 +106,8 @@ fn half_a_line_costs_no_other_line() {
     log.allowed(&log.call(Verb::Http, "first", 80));
     append(folder.path(), b"{\"time\":\"2026-01-01T00:00:00.000Z\",\"sandb");
     log.allowed(&log.call(Verb::Http, "second", 80));
+    let text = fs::read_to_string(folder.path().join(FILE)).unwrap();
+    assert!(text.contains("\"sandb\n{\"time\":"), "{text}");
     // Two at once: the one was killed after the other had looked at the end.
     let whole = fs::read(folder.path().join(FILE)).unwrap();
     let last = whole.split_inclusive(|byte| *byte == b'\n').next_back().unwrap();
