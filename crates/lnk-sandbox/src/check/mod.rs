@@ -363,6 +363,13 @@ fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
         layers: Vec::new(),
     });
     report.lines.extend(not_tried);
+    let opened = table.opened.into_iter().map(|opened| Line {
+        tried: opened.what,
+        result: Verdict::Allowed,
+        by: Some(opened.flag),
+        layers: Vec::new(),
+    });
+    report.lines.extend(opened);
     let open = gaps::GAPS.iter().map(|(_, what)| Line {
         tried: (*what).to_owned(),
         result: Verdict::Open,

@@ -41,6 +41,8 @@ const CLOSED: &[i32] = &[libc::ENOENT, libc::EACCES];
 const READ_ONLY: &[i32] = &[libc::EROFS, libc::EACCES];
 /// Why what is granted isn't tried where the grant doesn't help.
 const CLOSED_TO_YOU: &str = "its permissions close it to you";
+/// What the proxy's refusal counts as.
+const REFUSED_BY_PROXY: &[i32] = &[libc::EACCES];
 /// What a network namespace without a route answers.
 const NO_ROUTE: &[i32] = &[libc::ENETUNREACH];
 
@@ -106,6 +108,15 @@ pub struct Missing {
     pub why: String,
 }
 
+/// What a flag opens.
+#[derive(Debug)]
+pub struct Opened {
+    /// The row.
+    pub what: String,
+    /// The flag.
+    pub flag: String,
+}
+
 /// The rows, and what must be held open for them.
 #[derive(Debug)]
 pub struct Table<'a> {
@@ -119,6 +130,8 @@ pub struct Table<'a> {
     pub left_out: Vec<Missing>,
     /// What should have been tried.
     pub not_tried: Vec<Missing>,
+    /// What flags open beyond this machine, which isn't tried.
+    pub opened: Vec<Opened>,
     /// Listeners.
     held: Vec<OwnedFd>,
 }
@@ -166,6 +179,7 @@ impl<'a> Table<'a> {
             rows: Vec::new(),
             left_out: Vec::new(),
             not_tried: Vec::new(),
+            opened: Vec::new(),
             held: Vec::new(),
         };
         table.secrets();
@@ -179,6 +193,7 @@ impl<'a> Table<'a> {
         table.unix_sockets()?;
         table.own_addresses()?;
         table.routes();
+        table.proxied()?;
         table.terminal();
         table.set_id()?;
         table.kernel();
@@ -650,6 +665,57 @@ impl<'a> Table<'a> {
                 self.leave_out(row.what, "getent, which looks names up, isn't listed");
             }
         }
+    }
+
+    /// Where the sandbox has a proxy: what that must never reach. What it does reach
+    /// is said, and not tried: it is beyond this machine.
+    fn proxied(&mut self) -> Result<()> {
+        let network = &self.policy.network;
+        for host in &network.internet.hosts {
+            let what = format!("reach {host} on the internet by the proxy");
+            self.opened.push(Opened { what, flag: format!("--internet-host {host}") });
+        }
+        for host in &network.lan.hosts {
+            let what = format!("reach {host} in this machine's network by the proxy");
+            self.opened.push(Opened { what, flag: format!("--lan-host {host}") });
+        }
+        for port in &network.ports {
+            let what = format!("connect to port {port} of this machine's loopback");
+            self.opened.push(Opened { what, flag: format!("--port {port}") });
+        }
+        if !network.has_proxy() {
+            return Ok(());
+        }
+        let lan_is_open = !network.lan.hosts.is_empty();
+        let loopback = ("this machine's loopback".to_owned(), Ipv4Addr::LOCALHOST.into());
+        let own = INTERNET.iter().filter_map(|to| own_address(*to));
+        let own = own.map(|ip| (format!("this machine's address {ip}"), ip));
+        for (name, ip) in std::iter::once(loopback).chain(own) {
+            let what = format!("connect to a server on {name} by the proxy");
+            match TcpListener::bind((ip, 0)).and_then(|server| Ok((server.local_addr()?, server))) {
+                Ok((to, server)) => {
+                    self.held.push(server.into());
+                    let row = self.add(what, Try::Proxied { to }, REFUSED_BY_PROXY);
+                    row.control = Try::ConnectTcp { to };
+                    row.layers = vec![("wire", Seen::Answer)];
+                }
+                Err(error) => self.leave_out(what, reason(&error)),
+            }
+        }
+        let mut routes = vec![("a cloud's metadata service".to_owned(), METADATA)];
+        if !lan_is_open {
+            let neighbours = INTERNET.iter().filter_map(|to| own_address(*to)).map(neighbour_of);
+            routes.extend(neighbours.map(|ip| (format!("a neighbour, {ip},"), ip)));
+        }
+        for (name, ip) in routes {
+            let to = SocketAddr::new(ip, 80);
+            let what = format!("reach {name} by the proxy");
+            let row = self.add(what, Try::Proxied { to }, REFUSED_BY_PROXY);
+            row.control = Try::Route { to };
+            row.layers = vec![("wire", Seen::Answer)];
+            row.optional = Some("this machine has no route there");
+        }
+        Ok(())
     }
 
     // --- the kernel ----------------------------------------------------------

@@ -21,6 +21,7 @@ use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::linux::inner::Place;
+use crate::network::PROXY_PORT;
 use crate::paths::Identity;
 
 /// How long a connection or a name may take before it counts as unanswered. The
@@ -73,6 +74,8 @@ pub enum Try {
     ConnectAbstract { name: String },
     /// Connects by TCP: to this machine's own addresses only.
     ConnectTcp { to: SocketAddr },
+    /// Asks the sandbox's proxy for a connection: to what it must refuse only.
+    Proxied { to: SocketAddr },
     /// Sends a word by UDP: to this machine's own addresses only.
     SendUdp { to: SocketAddr, word: String },
     /// Connects a UDP socket, which looks up a route and sends nothing.
@@ -175,6 +178,7 @@ impl Try {
                 UnixStream::connect_addr(&to).map(drop)
             }
             Try::ConnectTcp { to } => TcpStream::connect_timeout(to, PATIENCE).map(drop),
+            Try::Proxied { to } => proxied(to),
             Try::SendUdp { to, word } => udp(to)?.send_to(word.as_bytes(), to).map(drop),
             Try::Route { to } => udp(to)?.connect(to),
             Try::Ping { to } => ping(*to),
@@ -285,6 +289,21 @@ fn process(pid: i32, token: &str) -> io::Result<Pid> {
     let other = fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !contains(&line, token));
     let pid = Pid::from_raw(pid).filter(|_| !other);
     pid.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+fn proxied(to: &SocketAddr) -> io::Result<()> {
+    use std::io::{BufRead, Write};
+    let proxy = SocketAddr::from((Ipv4Addr::LOCALHOST, PROXY_PORT));
+    let mut stream = TcpStream::connect_timeout(&proxy, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n")?;
+    let mut answer = String::new();
+    io::BufReader::new(stream).read_line(&mut answer)?;
+    match answer.split(' ').nth(1) {
+        Some("200") => Ok(()),
+        Some("403") => failed(libc::EACCES),
+        _ => failed(libc::EPROTO),
+    }
 }
 
 fn udp(to: &SocketAddr) -> io::Result<UdpSocket> {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
@@ -231,6 +232,13 @@ impl Wanted {
         }
         let programs = self.flags.commands.allow.iter();
         words.extend(programs.map(|program| word("--command=", program.written().as_os_str())));
+        let Spec { internet, lan, localhost, .. } = &self.flags;
+        let said = |flag: &str, value: &dyn Display| OsString::from(format!("{flag}{value}"));
+        words.extend(internet.hosts.iter().map(|host| said("--internet-host=", host)));
+        words.extend(internet.upstream.iter().map(|upstream| said("--upstream=", upstream)));
+        words.extend(internet.per_minute.iter().map(|rate| said("--per-minute=", rate)));
+        words.extend(lan.hosts.iter().map(|host| said("--lan-host=", host)));
+        words.extend(localhost.ports.iter().map(|port| said("--port=", port)));
         words.extend(self.spec.iter().map(|spec| path("--spec=", spec)));
         words.extend(self.yes.then(|| "--yes".into()));
         #[cfg(feature = "faults")]
