@@ -12,6 +12,9 @@ fn writing<const N: usize>(env: &TestEnv, argv: [&str; N]) -> Call {
     env.lnk(["sandbox", "run", "--write", ".", "--"].into_iter().chain(argv))
 }
 
+/// How long what makes thousands of files may take on a machine under load.
+const MANY_FILES: Duration = Duration::from_secs(300);
+
 fn bash(env: &TestEnv, script: &str) -> Run {
     writing(env, ["bash", "-c", script]).run()
 }
@@ -121,7 +124,8 @@ else parentPort.postMessage('from a worker');",
 #[test]
 fn python() {
     testkit::each!(|env| {
-        let out = writing(env, ["/usr/bin/python3", "-m", "venv", "v"]).run();
+        let venv = writing(env, ["/usr/bin/python3", "-m", "venv", "v"]);
+        let out = venv.deadline(MANY_FILES).run();
         if out.stderr.contains("ensurepip") || out.stdout.contains("ensurepip") {
             return testkit::missing("python3-venv");
         }

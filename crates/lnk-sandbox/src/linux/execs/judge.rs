@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lnk_sys::notify::{self, Notification};
@@ -20,11 +20,12 @@ use crate::linux::broker::path;
 use crate::paths::Identity;
 use crate::programs::ProgramList;
 use crate::programs::start::{self, Start};
-use crate::system;
 
 /// Interpreters of interpreters that the kernel follows (`exec_binprm` of
 /// fs/exec.c).
 const INTERPRETERS: usize = 5;
+/// Links in one path, as path_resolution(7) has it.
+const LINKS: usize = 40;
 /// Most paths of which nothing new is to be told, and the longest of them: one
 /// megabyte.
 const SETTLED: usize = 4096;
@@ -174,12 +175,7 @@ impl Judge {
         let stat = rustix::fs::fstat(&file)?;
         let (real, is_named) = self.named(real(&file)?, &file, stat.st_nlink > 0);
         let real = PathBuf::from(OsString::from_vec(real));
-        // Of the links on the way only the system's own last.
-        let lasts = lasts
-            && is_named
-            && (Path::new(as_text(&asked)) == real
-                || (system::holds(Path::new(as_text(&asked))) && system::holds(&real)));
-        let lasts = lasts && !self.is_writable(&real);
+        let lasts = lasts && is_named && self.way_lasts(Path::new(as_text(&asked)));
         let (identity, is_file) = (Identity::from(&stat), is_file(&stat));
         Ok(Found { file, asked, real, identity, is_file, is_named, lasts })
     }
@@ -210,6 +206,36 @@ impl Judge {
         path::open(self.root.as_fd(), path)
             .and_then(|there| path::is_same(there.as_fd(), file.as_fd()))
             .unwrap_or(false)
+    }
+
+    /// Whether the sandbox can change nothing on the way to what a path leads to, nor
+    /// that itself.
+    fn way_lasts(&self, asked: &Path) -> bool {
+        let mut left: Vec<PathBuf> = parts(asked);
+        let mut real = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            if part == Path::new("..") {
+                real.pop();
+                continue;
+            }
+            real.push(part);
+            if self.is_writable(&real) {
+                return false;
+            }
+            let held = path::open_with(self.root.as_fd(), real.as_os_str().as_bytes(), true);
+            let Ok(held) = held else { return false };
+            let to = rustix::fs::readlinkat(&held, "", Vec::new());
+            let Ok(to) = to else { continue };
+            links += 1;
+            if links > LINKS {
+                return false;
+            }
+            let to = PathBuf::from(OsString::from_vec(to.into_bytes()));
+            real = if to.is_absolute() { "/".into() } else { parent(real) };
+            left.extend(parts(&to));
+        }
+        true
     }
 
     fn is_writable(&self, path: &Path) -> bool {
@@ -264,6 +290,17 @@ fn is_file(stat: &Stat) -> bool {
 /// The path of what is held, as the kernel tells it: from the root of its mounts.
 fn real(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
     Ok(rustix::fs::readlink(path::own(file.as_fd()), Vec::new())?.into_bytes())
+}
+
+/// The names and `..` of a path, the last first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let matter = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().rev().filter(matter).map(|part| part.as_os_str().into()).collect()
+}
+
+fn parent(mut path: PathBuf) -> PathBuf {
+    path.pop();
+    path
 }
 
 fn contains_parent(path: &[u8]) -> bool {
