@@ -193,10 +193,12 @@ fn man_pages_are_made_for_each_command_shown() {
     let names = [
         "-sandbox-check",
         "-sandbox-learn",
+        "-sandbox-log",
         "-sandbox-permissions",
         "-sandbox-ready",
         "-sandbox-run",
         "-sandbox-spec",
+        "-sandbox-traffic",
         "-sandbox",
         "",
     ];

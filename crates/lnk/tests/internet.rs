@@ -70,3 +70,22 @@ fn a_host_that_is_named_is_reached_and_no_other() {
         run(env, &net, "--internet-host *", direct).run().fails_with(7);
     });
 }
+
+#[test]
+fn a_check_finds_nothing_that_the_proxy_leaks() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        let hosts = env.home().join("hosts");
+        net.names(&hosts, &NAMES);
+        let words = ["sandbox", "check", "--read", ".", "--internet-host", "*", "--port", "5432"];
+        env.lnk(words)
+            .within(&net)
+            .replaced("/etc/hosts", hosts)
+            .run()
+            .ok()
+            .stdout_has("allowed    reach * on the internet by the proxy (--internet-host *)")
+            .stdout_has("allowed    connect to port 5432 of this machine's loopback (--port 5432)")
+            .stdout_has("blocked    connect to a server on this machine's loopback by the proxy")
+            .has_not("LEAK");
+    });
+}

@@ -106,17 +106,20 @@ fn a_spec_that_cant_be_printed_says_why() {
 }
 
 #[test]
-fn the_example_of_the_documentation_is_refused_by_what_isnt_built() {
+fn the_example_of_the_documentation_runs() {
     each!(|env| {
-        env.folder(env.home().join("code/app"));
-        refused(env, EXAMPLE, "[internet] hosts isn't built yet").stderr_has("--> app.toml:8:9");
-        let without = EXAMPLE.replace("hosts =", "# ");
-        env.write("app.toml", without);
-        sh(env, &["--read", "."], "echo x > ~/code/app/made && ls")
+        let app = env.folder(env.home().join("code/app"));
+        env.write(app.join("app.js"), "console.log('ran', process.env.https_proxy)");
+        env.write("app.toml", EXAMPLE);
+        let spec = env.project().join("app.toml");
+        let words = ["sandbox", "run", "--yes", "--spec", spec.to_str().unwrap(), "--"];
+        let run = |program: &[&'static str]| env.lnk(words.iter().chain(program)).cwd(&app).run();
+        run(&["node", "app.js"]).ok().prints("ran http://127.0.0.1:40781\n");
+        run(&["sh", "-c", "echo x > made; ls"])
             .fails_with(126)
             .prints("")
             .stderr_has("refused /usr/bin/ls: add it to [commands] allow");
-        assert!(env.home().join("code/app/made").exists());
+        assert!(app.join("made").exists());
         sh(env, &["--read", "."], "echo x > made").fails();
     });
 }
@@ -125,25 +128,23 @@ fn the_example_of_the_documentation_is_refused_by_what_isnt_built() {
 fn each_part_that_isnt_built_is_refused_by_name() {
     each!(|env| {
         for (flag, value, section, key, toml) in [
-            ("--internet-host", "*", "internet", "hosts", "['*']"),
-            ("--upstream", "direct", "internet", "upstream", "'direct'"),
-            ("--per-minute", "5", "internet", "per_minute", "5"),
-            ("--lan-host", "nas.local", "lan", "hosts", "['nas.local']"),
-            ("--port", "5432", "localhost", "ports", "[5432]"),
+            ("--tcp", "github.com:22", "internet", "tcp", "['github.com:22']"),
             ("--model", "11434", "localhost", "models", "[11434]"),
             ("--tool", "gh", "tools", "allow", "['gh']"),
             ("--browser-host", "github.com", "browser", "hosts", "['github.com']"),
         ] {
             let run = lnk(env, &["run", flag, value, "--read", ".", "--", "true"]).run();
             run.fails_with(125).stderr_has(flag).stderr_has("built yet in this version");
-            let spec = format!("[{section}]\n{key} = {toml}\n{ANY}");
+            let host = if flag == "--tcp" { "hosts = ['github.com']\n" } else { "" };
+            let spec = format!("[{section}]\n{key} = {toml}\n{host}{ANY}");
             refused(env, &spec, "built yet in this version").stderr_has("--> app.toml:2:");
-            lnk(env, &["spec", flag, value]).run().ok().quiet();
+            let hosts = if flag == "--tcp" { &["--internet-host", "github.com"][..] } else { &[] };
+            lnk(env, &[&["spec", flag, value], hosts].concat()).run().ok().quiet();
             lnk(env, &["spec", "--spec", "app.toml"]).run().ok().quiet();
         }
         files(env, "read = ['.']");
-        sh(env, &["--port", "1"], "true").fails_with(125).stderr_has("--port isn't built yet");
-        sh(env, &["--proxy"], "true").fails_with(125).stderr_has("--internet-host isn't built yet");
+        sh(env, &["--port", "40781"], "true").fails_with(125).stderr_has("one of the sandbox's own");
+        sh(env, &["--proxy"], "echo $http_proxy").ok().prints("http://127.0.0.1:40781\n");
         lnk(env, &["run", "--command", "*", "--read", ".", "--", "true"]).run().ok().quiet();
     });
 }

@@ -32,8 +32,12 @@ Examples:
     lnk sandbox run --write ~/Projects/site -- npm run build
   One folder to read, one to write:
     lnk sandbox run --read ~/Documents/reports --write . -- python3 summarize.py
-  Your whole home folder to read, but Link's settings:
-    lnk sandbox run --read '~' -- ./tool
+  Your whole home folder to read, and a local database:
+    lnk sandbox run --read '~' --port 5432 -- ./tool
+  The internet, and nothing of this machine or its network:
+    lnk sandbox run --internet-host '*' -- curl -sI https://example.com
+  Two machines, one of them in your network:
+    lnk sandbox run --internet-host api.example.com --lan-host nas.local -- ./sync
   Look at a repository, then commit to it:
     lnk sandbox run --write . -- git status
     lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
@@ -45,10 +49,10 @@ Examples:
 /// Run a program in the sandbox
 ///
 /// The program reads the system's programs and libraries, and nothing else
-/// unless you open it. It has no network. Its environment is cleared but for
-/// PATH, HOME, TERM, COLORTERM, TZ, the locale and who you are. It gets an
-/// empty home folder, an empty /run and a private /tmp, and sees only its own
-/// processes.
+/// unless you open it. It has no network but Link's proxy, to the hosts that you
+/// name. Its environment is cleared but for PATH, HOME, TERM, COLORTERM, TZ, the
+/// locale, the proxy and who you are. It gets an empty home folder, an empty
+/// /run and a private /tmp, and sees only its own processes.
 ///
 /// Everything after the program's name is the program's, flags too.
 ///
