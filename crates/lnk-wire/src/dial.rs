@@ -28,7 +28,8 @@ use crate::upstream::{self, UpstreamError};
 const LIMIT: Duration = Duration::from_secs(20);
 /// The next address is tried after this (RFC 8305, 5 and 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// The upstream gets the next address after this.
+/// The upstream gets the next address after this; the last has what is left of
+/// [`LIMIT`], which a slow network such as Tor may need.
 const UPSTREAM_ATTEMPT: Duration = Duration::from_secs(6);
 
 /// What connects a wire to the world.
@@ -225,9 +226,10 @@ async fn through(
     port: u16,
 ) -> Result<Connected, DialError> {
     let mut last_error = DialError::TimedOut;
-    for address in addresses {
+    for (following, address) in (0..addresses.len()).rev().zip(addresses) {
         let host = Host::Address(*address);
-        match timeout(UPSTREAM_ATTEMPT, upstream::connect(proxy, &host, port)).await {
+        let limit = if following == 0 { LIMIT } else { UPSTREAM_ATTEMPT };
+        match timeout(limit, upstream::connect(proxy, &host, port)).await {
             Ok(Ok(stream)) => {
                 return Ok(Connected { stream, address: Some(*address), upstream: true });
             }

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// Addresses kept of a name at most.
@@ -91,11 +92,16 @@ impl Resolver {
 /// What getent prints. Its status says no more: 2 for every name without
 /// addresses, whatever the cause. A name never begins with '-', and getent takes
 /// no option after the database.
-async fn answer(getent: &str, name: &str) -> io::Result<Vec<u8>> {
-    let (_asked, stdout) = Asked::start(getent, name)?;
+///
+/// To start and to reap a process is to wait until it's scheduled, milliseconds on
+/// a busy machine: on other threads, so that no connection of this one waits too.
+async fn answer(getent: &'static str, name: &str) -> io::Result<Vec<u8>> {
+    let name = name.to_owned();
+    let (asked, stdout) = spawn_blocking(move || Asked::start(getent, &name)).await??;
     let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?.take(MAX_ANSWER);
     let mut answer = Vec::new();
     stdout.read_to_end(&mut answer).await?;
+    spawn_blocking(|| drop(asked));
     Ok(answer)
 }
 

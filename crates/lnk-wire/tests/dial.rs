@@ -1,6 +1,8 @@
 //! Dialling, between machines of its own: a namespace that is this machine, joined
 //! by a cable to one that is another of its network. Neither has a way out.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +16,8 @@ use lnk_spec::upstream::Upstream;
 use lnk_wire::dial::{Connected, DialError, Dialer};
 use lnk_wire::policy::{Asked, Policy, Target};
 use testkit::User;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
 /// Set where a test runs inside.
 const INSIDE: &str = "LNK_TEST_INSIDE";
@@ -87,7 +91,8 @@ fn run_inside(test: &str, user: &User) {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     // Where the ordinary user can read and execute it.
-    fs::copy(env::current_exe().unwrap(), folder.path().join("test")).unwrap();
+    let (program, copy) = (env::current_exe().unwrap(), folder.path().join("test"));
+    fs::hard_link(&program, &copy).or_else(|_| fs::copy(&program, &copy).map(drop)).unwrap();
     fs::write(folder.path().join("hosts"), HOSTS).unwrap();
     fs::write(folder.path().join("nsswitch.conf"), "hosts: files\n").unwrap();
 
@@ -132,7 +137,25 @@ fn join_the_other() -> Other {
     run(THIS);
     child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    for address in ["10.77.0.1", "fd77::1", "93.184.216.1", "10.77.0.2", "fd77::2"] {
+        await_up(address);
+    }
     Other(child)
+}
+
+/// The kernel takes an address of IPv6 and a cable into use some time after it was
+/// told to. From then on a port without a listener refuses.
+fn await_up(host: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let closed = SocketAddr::new(address(host), 9);
+    let refuses = || {
+        let error = TcpStream::connect_timeout(&closed, Duration::from_millis(100)).unwrap_err();
+        error.kind() == std::io::ErrorKind::ConnectionRefused
+    };
+    while !refuses() {
+        assert!(Instant::now() < deadline, "{host} isn't up");
+        thread::yield_now();
+    }
 }
 
 struct Other(Child);
@@ -165,7 +188,8 @@ fn connect(policy: &Policy, host: &str, port: u16) -> Result<Connected, DialErro
     runtime.block_on(async {
         let mut connected = Dialer::new(policy.internet.way_out()).connect(&target, &reach).await?;
         let mut said = String::new();
-        tokio::io::AsyncReadExt::read_to_string(&mut connected.stream, &mut said).await.unwrap();
+        let read = connected.stream.read_to_string(&mut said);
+        timeout(Duration::from_secs(20), read).await.expect("a greeting").unwrap();
         assert_eq!(said, if connected.upstream { "upstream" } else { "other" }, "{host}");
         Ok(connected)
     })
@@ -217,7 +241,8 @@ fn this_machine_is_never_dialled() {
         let all = policy("*", "* own.local own9.local");
         for own in ["10.77.0.1", "10.77.0.9", "fd77::1", "93.184.216.1", "127.0.0.1"] {
             // The control: it could be.
-            TcpStream::connect(SocketAddr::new(address(own), 6000)).unwrap();
+            let control = TcpStream::connect(SocketAddr::new(address(own), 6000));
+            control.unwrap_or_else(|error| panic!("{own}: {error}"));
             listener.accept().unwrap();
         }
         listener.set_nonblocking(true).unwrap();
@@ -262,14 +287,18 @@ fn a_name_is_what_it_resolves_to() {
 #[test]
 fn a_dead_family_costs_a_quarter_of_a_second() {
     inside("a_dead_family_costs_a_quarter_of_a_second", || {
-        // Whichever family the system prefers, one of them begins with the dead.
-        let begin = Instant::now();
+        // Whichever family the system prefers, one of the names begins with the dead,
+        // whose own failure takes three seconds. A busy machine may need a second try.
         let lan = policy("", "*");
-        assert_eq!(reached(&lan, "dead-six.local", 80), address("10.77.0.2"));
-        assert_eq!(reached(&lan, "dead-four.local", 80), address("fd77::2"));
-        let took = begin.elapsed();
-        assert!(took >= Duration::from_millis(250), "none was dead: {took:?}");
-        assert!(took < Duration::from_millis(2500), "{took:?}");
+        let took = || {
+            let begin = Instant::now();
+            assert_eq!(reached(&lan, "dead-six.local", 80), address("10.77.0.2"));
+            assert_eq!(reached(&lan, "dead-four.local", 80), address("fd77::2"));
+            begin.elapsed()
+        };
+        let quickest = (0..3).map(|_| took()).min().unwrap();
+        assert!(quickest >= Duration::from_millis(250), "none was dead: {quickest:?}");
+        assert!(quickest < Duration::from_millis(2500), "{quickest:?}");
     });
 }
 
