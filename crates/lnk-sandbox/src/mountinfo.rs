@@ -104,6 +104,14 @@ impl Mounts {
         })
     }
 
+    /// Whether a file system is mounted anywhere, by its `st_dev`. Those that the
+    /// kernel keeps for itself, such as that of memfd_create(2), aren't.
+    #[must_use]
+    pub fn has_device(&self, device: u64) -> bool {
+        let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        self.list.iter().any(|mount| mount.device == numbers)
+    }
+
     /// The mounts, in the order they were made.
     pub fn iter(&self) -> impl Iterator<Item = &Mount> {
         self.list.iter()

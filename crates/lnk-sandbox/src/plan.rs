@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::caller::Caller;
+use crate::check::probe::PROBE;
 use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
 use crate::error::{Error, Result};
@@ -16,6 +17,7 @@ use crate::policy::{Hide, Policy};
 use crate::network::PROXY_PORT;
 use crate::programs::Programs;
 use crate::programs::loader::{self, Unpatchable};
+use crate::spec_file::read_plain;
 use crate::system::{self, Entry};
 use lnk_spec::shown;
 use rustix::fs::FileType;
@@ -31,6 +33,9 @@ pub const EMPTY_COVER: &str = "/run/lnk/empty";
 
 /// An empty folder that nobody may read, to cover others with.
 pub const EMPTY_FOLDER: &str = "/run/lnk/hidden";
+
+/// A loader's bytes at most: the longest there are have two million.
+const MAX_LOADER: usize = 16 << 20;
 
 /// One step of building the file tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,9 +220,9 @@ impl Plan {
             mounts: layout.mounts.ordered(),
             faults: policy.faults.clone(),
         };
-        // What its caller gives it of `lnk` itself, as `check` does.
+        // The probe of `check`, and nothing else of `lnk`.
         if let Programs::Listed(list) = &mut plan.programs
-            && plan.program.first().is_some_and(|program| program == OWN_BINARY)
+            && plan.program.starts_with(&[OWN_BINARY.into(), PROBE.into()])
         {
             list.add(OWN_BINARY.into(), plan.own_binary.1);
         }
@@ -523,15 +528,17 @@ impl Layout {
         list.folders.retain(|(real, _)| self.mounts.shows(real));
         list.loaders.retain(|real| self.mounts.shows(real));
         for real in std::mem::take(&mut list.loaders) {
-            let (identity, _) = looked_at(&real)?;
+            // What isn't a plain file, or too long for one, loads no program.
+            let Ok((bytes, identity)) = read_plain(&real, MAX_LOADER + 1) else { continue };
+            if bytes.len() > MAX_LOADER {
+                continue;
+            }
             if faults.has(Fault::Loader) {
                 list.add(real, identity);
                 continue;
             }
             let refused =
                 |why: &str| Error::Refused(format!("the loader {}: {why}", shown::word(&real)));
-            let bytes =
-                std::fs::read(&real).map_err(|error| refused(&crate::error::reason(&error)))?;
             match loader::closed_copy(&bytes) {
                 // By whatever name it is seen.
                 Ok(closed) => {

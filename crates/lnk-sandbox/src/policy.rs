@@ -154,7 +154,7 @@ impl Policy {
         let mut mistakes = Vec::new();
         let finder = finder(caller, &mounts, &grants);
         let told = (&mut warnings, &mut mistakes);
-        let list = listed(request, (caller, &mounts), &finder, home_path, told)?;
+        let list = listed(request, caller, &finder, home_path, told)?;
         let programs = match list {
             _ if request.learn => Programs::Learnt(list.unwrap_or_default()),
             Some(list) => Programs::Listed(list),
@@ -212,7 +212,7 @@ fn finder<'a>(caller: &'a Caller, mounts: &'a Mounts, grants: &[Grant]) -> Finde
 /// entries that open nothing, or more than they seem to.
 fn listed(
     request: &Request,
-    (caller, mounts): (&Caller, &Mounts),
+    caller: &Caller,
     finder: &Finder<'_>,
     home: Option<&Path>,
     (warnings, mistakes): (&mut Vec<String>, &mut Vec<String>),
@@ -229,7 +229,7 @@ fn listed(
         }
         let entry = typed.made_absolute(home.unwrap_or(Path::new("/")), &caller.cwd);
         let found = finder.find(&entry).map_err(|why| refused(&why))?;
-        if request.spec.as_ref().is_some_and(|spec| spec.has_moved(typed, caller, mounts)) {
+        if request.spec.as_ref().is_some_and(|spec| spec.has_moved(typed, &found)) {
             return Err(refused("it is elsewhere now than when it was looked at; run it again"));
         }
         if let Found::Nothing(why) = &found {

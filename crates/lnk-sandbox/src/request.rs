@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use lnk_spec::program::Program;
 
-use crate::caller::Caller;
 use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::network::Network;
 use crate::paths::Identity;
-use crate::programs::{Finder, Found};
+use crate::programs::Found;
 
 /// What `run` was asked for, as typed: paths aren't resolved yet.
 #[derive(Clone, Debug, Default)]
@@ -87,10 +86,6 @@ pub struct Agreed {
     /// Programs, their paths absolute, where each was found, and to which others
     /// links in it led.
     pub(crate) programs: Vec<(Program, Option<PathBuf>, Vec<PathBuf>)>,
-    /// What the spec itself opens to write, and to read or write: where each
-    /// program was looked for.
-    pub(crate) writable: Vec<PathBuf>,
-    pub(crate) opened: Vec<PathBuf>,
 }
 
 impl Agreed {
@@ -101,17 +96,12 @@ impl Agreed {
         found.map(|(_, _, real)| real.as_path())
     }
 
-    /// Whether a program is elsewhere than it was, as the spec alone finds it;
-    /// never for one that a flag names. What flags open beside it may show another
-    /// of that name.
+    /// Whether a program is elsewhere than it was; never for one that a flag names.
     #[must_use]
-    pub fn has_moved(&self, program: &Program, caller: &Caller, mounts: &Mounts) -> bool {
+    pub fn has_moved(&self, program: &Program, found: &Found) -> bool {
         let agreed = self.programs.iter().find(|(its, ..)| its == program);
-        let finder = Finder::new(caller, mounts, self.writable.clone(), self.opened.clone());
         agreed.is_some_and(|(_, real, linked)| {
-            let found = finder.find(program).ok();
-            found.as_ref().and_then(Found::real) != real.as_deref()
-                || found.is_some_and(|found| found.linked() != *linked)
+            found.real() != real.as_deref() || found.linked() != *linked
         })
     }
 

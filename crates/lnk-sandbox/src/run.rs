@@ -58,7 +58,7 @@ const NOT_EXECUTED: u8 = 126;
 /// this machine can't build the sandbox. The program has not run then.
 pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Result<Outcome> {
     refuse_inside()?;
-    crate::stdio::check(request.programs.is_some() && !request.learn)?;
+    crate::stdio::check()?;
     let bwrap = crate::linux::bwrap_path::find(Path::new("/"))
         .map_err(|error| Error::NotReady(error.to_string()))?;
     // bubblewrap starts while the grants are judged.
@@ -69,6 +69,9 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         ),
     };
     let mut policy = Policy::new(request, caller)?;
+    if let Programs::Listed(list) = &policy.programs {
+        crate::stdio::check_against(list, &policy.mounts)?;
+    }
     policy.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     policy.mistakes.iter().cloned().map(Notice::Warning).for_each(on_notice);
     let settings = settings(&policy)?;

@@ -127,7 +127,7 @@ impl SpecFile {
             ..Grants::default()
         };
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
-        let (writable, opened) = opened_by(&grants.files);
+        let (writable, opened) = self.opened_with(&grants.files, flags, caller);
         let finder = Finder::new(caller, &mounts, writable, opened);
         let replaced = is_replaced(flags, "commands", "allow");
         let found = |typed| self.found(typed, replaced, &finder);
@@ -166,15 +166,12 @@ impl SpecFile {
             let typed = program.typed.made_absolute(self.home_or_root(), self.folder());
             (typed, program.real.clone(), program.linked.clone())
         };
-        let (writable, opened) = opened_by(files);
         let agreed = Agreed {
             file: self.real.clone(),
             identity: self.identity,
             content: self.bytes.clone(),
             links: self.links.iter().map(|link| link.at.clone()).collect(),
             paths: paths.collect(),
-            writable,
-            opened,
             programs: if is_replaced(flags, "commands", "allow") {
                 Vec::new()
             } else {
@@ -309,6 +306,27 @@ impl SpecFile {
         Err(self.refused("files", "write_dot_files", Some(typed), &why))
     }
 
+    /// What is open to write, and to read or write, by real path: flags decide as
+    /// well which file a program's name leads to.
+    fn opened_with(
+        &self,
+        files: &GrantedFiles,
+        flags: &Spec,
+        caller: &Caller,
+    ) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let typed =
+            |path: &SpecPath| real_or_written(&path.absolute(self.home_or_root(), &caller.cwd));
+        let open = |key, granted: &[GrantedPath], given: &[SpecPath]| -> Vec<PathBuf> {
+            match is_replaced(flags, "files", key) {
+                true => given.iter().map(typed).collect(),
+                false => granted.iter().map(|path| path.real.clone()).collect(),
+            }
+        };
+        let writable = open("write", &files.write, &flags.files.write);
+        let read = open("read", &files.read, &flags.files.read);
+        (writable.clone(), [writable, read].concat())
+    }
+
     /// A program, and where it is found now.
     fn found(
         &self,
@@ -400,14 +418,6 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         renderer,
         faults: Faults::default(),
     }
-}
-
-/// What a spec opens to write, and to read or write, by real path.
-fn opened_by(files: &GrantedFiles) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let real = |path: &GrantedPath| path.real.clone();
-    let writable: Vec<PathBuf> = files.write.iter().map(real).collect();
-    let opened = writable.iter().cloned().chain(files.read.iter().map(real)).collect();
-    (writable, opened)
 }
 
 /// The programs of a list; none where it lets any run, or isn't given.

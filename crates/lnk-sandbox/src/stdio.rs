@@ -1,23 +1,24 @@
 //! What standard input, output and error may be.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::error::{Error, Result, reason};
+use crate::mountinfo::Mounts;
+use crate::paths::Identity;
+use crate::programs::ProgramList;
 
 /// Refuses streams that would be ways out of the sandbox: a folder (what lies
 /// beside it can be opened through it), a socket of the machine's network, a
 /// socket that can be sent to any address.
 ///
-/// Where there is a list of programs also a file in memory, which Landlock would
-/// let run whatever was written to it.
-///
 /// # Errors
 /// [`Error::Refused`], naming the stream and what to do; [`Error::NotReady`]
 /// where Landlock is there and can't be asked.
-pub fn check(programs_are_listed: bool) -> Result<()> {
+pub fn check() -> Result<()> {
     let landlock = lnk_sys::landlock_abi::version()
         .map_err(|error| Error::NotReady(format!("Landlock: {}", reason(&error))))?
         .is_some();
@@ -26,16 +27,66 @@ pub fn check(programs_are_listed: bool) -> Result<()> {
         ("standard output", rustix::stdio::stdout()),
         ("standard error", rustix::stdio::stderr()),
     ];
-    streams.iter().try_for_each(|(name, stream)| {
-        match refusal(*stream, landlock).or_else(|| {
-            (programs_are_listed && is_program_in_memory(*stream)).then_some(
-            "is a file in memory that could be run, which no list names; give it a pipe or a file",
-        )
-        }) {
-            None => Ok(()),
-            Some(why) => Err(Error::Refused(format!("{name} {why}"))),
-        }
+    streams.iter().try_for_each(|(name, stream)| match refusal(*stream, landlock) {
+        None => Ok(()),
+        Some(why) => Err(Error::Refused(format!("{name} {why}"))),
     })
+}
+
+/// Refuses streams by which a program could run that no list names: by its
+/// descriptor a file is executed that the sandbox's tree doesn't show.
+///
+/// # Errors
+/// [`Error::Refused`], naming the stream and what to do.
+pub fn check_against(list: &ProgramList, mounts: &Mounts) -> Result<()> {
+    let streams = [
+        ("standard input", rustix::stdio::stdin()),
+        ("standard output", rustix::stdio::stdout()),
+        ("standard error", rustix::stdio::stderr()),
+    ];
+    streams.iter().try_for_each(|(name, stream)| match could_run(*stream, list, mounts) {
+        None => Ok(()),
+        Some(why) => Err(Error::Refused(format!("{name} {why}; give it a pipe or another file"))),
+    })
+}
+
+/// `HUGETLBFS_MAGIC`, linux/magic.h.
+const HUGE: rustix::fs::FsWord = 0x9584_58f6;
+
+fn could_run(stream: BorrowedFd<'_>, list: &ProgramList, mounts: &Mounts) -> Option<&'static str> {
+    use std::os::fd::AsRawFd;
+    let stat = rustix::fs::fstat(stream).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    /// `TMPFS_MAGIC` and `HUGETLBFS_MAGIC`, linux/magic.h.
+    const MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, HUGE];
+    let in_memory = stat.st_nlink == 0
+        && rustix::fs::fstatfs(stream).is_ok_and(|fs| MEMORY.contains(&fs.f_type))
+        && !mounts.has_device(stat.st_dev);
+    if in_memory && !is_sealed(stream) {
+        return Some("is a file in memory that could be run, which no list names");
+    }
+    let writes = rustix::fs::fcntl_getfl(stream)
+        .is_ok_and(|flags| flags & rustix::fs::OFlags::RWMODE != rustix::fs::OFlags::RDONLY);
+    if writes && list.files.iter().any(|(_, its)| *its == Identity::from(&stat)) {
+        return Some("is a listed program, which could be written by it");
+    }
+    let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+    let real = std::fs::read_link(path).ok()?;
+    let names = mounts.names_of(&real);
+    let listed = |name: &PathBuf| list.folders.iter().any(|(folder, _)| name.starts_with(folder));
+    names.iter().any(listed).then_some("is in a listed folder, so it could be run by it")
+}
+
+/// Whether a file in memory can never be executed. Huge pages' file system doesn't
+/// keep that seal.
+fn is_sealed(stream: BorrowedFd<'_>) -> bool {
+    /// `F_SEAL_EXEC`, linux/fcntl.h, Linux 6.3.
+    const SEAL_EXEC: u32 = 0x20;
+    let seals = rustix::fs::fcntl_get_seals(stream).map(|seals| seals.bits());
+    seals.is_ok_and(|seals| seals & SEAL_EXEC != 0)
+        && !rustix::fs::fstatfs(stream).is_ok_and(|fs| fs.f_type == HUGE)
 }
 
 /// The terminals among the streams, as they were before a program had them.
@@ -85,24 +136,6 @@ fn refusal(stream: BorrowedFd<'_>, landlock: bool) -> Option<&'static str> {
         FileType::RegularFile | FileType::Fifo | FileType::CharacterDevice => None,
         _ => Some("is neither a file, a pipe nor a terminal; give it one of those"),
     }
-}
-
-/// Whether it was made by memfd_create(2), and isn't sealed against being
-/// executed: it may be written, and made executable, by its descriptor.
-fn is_program_in_memory(stream: BorrowedFd<'_>) -> bool {
-    use std::os::fd::AsRawFd;
-    /// `HUGETLBFS_MAGIC`, linux/magic.h: it doesn't keep the seal.
-    const HUGE: rustix::fs::FsWord = 0x9584_58f6;
-    /// `F_SEAL_EXEC`, linux/fcntl.h, Linux 6.3.
-    const SEAL_EXEC: u32 = 0x20;
-    let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
-    let shown = rustix::fs::readlink(path, Vec::new()).unwrap_or_default();
-    if !shown.to_bytes().starts_with(b"/memfd:") {
-        return false;
-    }
-    let seals = rustix::fs::fcntl_get_seals(stream).map(|seals| seals.bits());
-    let huge = rustix::fs::fstatfs(stream).is_ok_and(|fs| fs.f_type == HUGE);
-    huge || !seals.is_ok_and(|seals| seals & SEAL_EXEC != 0)
 }
 
 /// Whether a stream that is only read could be opened again for writing.

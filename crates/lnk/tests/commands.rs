@@ -457,6 +457,97 @@ fn a_loader_seen_twice_is_closed_twice() {
 }
 
 #[test]
+fn no_stream_lets_a_program_run() {
+    each!(|env| {
+        let tools = env.folder("../tools");
+        env.write_program(tools.join("tool"), "#!/bin/sh\n:\n");
+        let lnk = "lnk sandbox run --read . --read ../tools --command sh --command";
+        for (script, why) in [
+            // The loader as the machine has it, which the copy doesn't cover.
+            (
+                format!(
+                    "{lnk} /usr/lib/x86_64-linux-gnu/ -- sh -c '/proc/self/fd/0 /bin/uname' \
+                         < /lib64/ld-linux-x86-64.so.2"
+                ),
+                "standard input is in a listed folder",
+            ),
+            // A program of the next run's.
+            (
+                format!("{lnk} ../tools/ -- sh -c : > ../tools/log"),
+                "standard output is in a listed",
+            ),
+            (
+                format!("{lnk} ../tools/tool -- sh -c : >> ../tools/tool"),
+                "standard output is a listed program",
+            ),
+        ] {
+            env.sh(&script).run().fails_with(125).prints("").stderr_has(why);
+        }
+        env.sh(&format!("{lnk} ../tools/tool -- sh -c 'cat' < ../tools/tool"))
+            .run()
+            .fails_with(126);
+    });
+}
+
+#[test]
+fn odd_loaders_load_nothing() {
+    each!(|env| {
+        let made = |name: &str, loader: &Path| {
+            let flag = format!("-Wl,--dynamic-linker={}", loader.display());
+            compiled(env, name, "int main(void) { return 0; }", &[&flag])
+        };
+        let flags = "--read . --read ../made --command sh --command";
+        let fifo = env.home().join("made/fifo");
+        let program = made("waits", &fifo);
+        env.program("mkfifo", [&fifo]).run().ok();
+        let path = program.to_str().unwrap();
+        run(env, &format!("{flags} {path}"), [path]).run().fails_with(126);
+        let program = made("relative", Path::new("loader"));
+        run(env, &format!("{flags} {}", program.display()), ["sh"])
+            .run()
+            .fails_with(125)
+            .stderr_has("from wherever the program is started");
+        // By another name in a listed folder it is the same loader.
+        fs::remove_file(&program).unwrap();
+        let real = fs::canonicalize("/lib64/ld-linux-x86-64.so.2").unwrap();
+        let tools = env.folder("../tools");
+        fs::copy(&real, tools.join("ld-linux-x86-64.so.2")).unwrap();
+        fs::hard_link(tools.join("ld-linux-x86-64.so.2"), tools.join("other")).unwrap();
+        let words = "--read . --read ../tools --command sh --command ../tools/";
+        let script = "../tools/ld-linux-x86-64.so.2 /bin/uname; ../tools/other /bin/uname";
+        run(env, words, ["sh", "-c", script]).run().fails_with(127).prints("");
+    });
+}
+
+#[test]
+fn flags_beside_a_spec_are_part_of_where_its_programs_are() {
+    each!(|env| {
+        env.write_program("../local/uname", "#!/bin/sh\necho mine\n");
+        env.write("app.toml", "[files]\nread = ['.']\n[commands]\nallow = ['uname', 'sh']\n");
+        let path = format!("{}:/usr/bin:/bin", env.home().join("local").display());
+        let spec = |flags: &str| {
+            run(env, &format!("--spec app.toml {flags}"), ["uname"])
+                .env("PATH", path.as_str())
+                .run()
+        };
+        spec("--yes").ok().prints("Linux\n");
+        spec("").ok().prints("Linux\n");
+        spec("--read . --read ../local")
+            .fails_with(125)
+            .stderr_has("opens more than you agreed to");
+        spec("--read . --read ../local --yes").ok().prints("mine\n");
+        spec("--read . --read ../local").ok().prints("mine\n");
+    });
+}
+
+#[test]
+fn nothing_of_lnk_runs_inside_unlisted() {
+    each!(|env| {
+        run(env, "--command sh", ["/run/lnk/lnk", "--version"]).run().fails().has_not("lnk 0");
+    });
+}
+
+#[test]
 fn names_by_proc_are_told() {
     each!(|env| {
         let exec = |path: &str| {

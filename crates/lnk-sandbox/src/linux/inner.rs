@@ -330,7 +330,7 @@ fn exec_by_shell(script: &Path, orders: &Orders, env: &CStrings) -> i32 {
 
 /// What shells ask before they read a file as a script: no NUL in the first
 /// line.
-fn starts_as_text(file: &Path) -> bool {
+pub(crate) fn starts_as_text(file: &Path) -> bool {
     const LOOKED_AT: u64 = 256;
     let mut start = Vec::new();
     let read = std::fs::File::open(file)

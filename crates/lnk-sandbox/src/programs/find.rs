@@ -110,7 +110,7 @@ impl<'a> Finder<'a> {
         let by_name = names.into_iter().find_map(|name| {
             let found = self.first_on_path(name)?.ok()?;
             let entry = Program::try_from(name.as_ref()).ok()?;
-            let is_name = matches!(entry, Program::Name(_));
+            let is_name = matches!(entry, Program::Name(_)) && !name.starts_with('-');
             (is_name && found.real() == Some(real)).then_some(entry)
         });
         let leads_there = asked.is_absolute()

@@ -10,6 +10,7 @@ use super::find::Finder;
 use super::judge::{identity_of, is_program, start_of};
 use super::refusal::Adding;
 use super::start::Start;
+use crate::linux::inner::starts_as_text;
 use crate::paths::real_or_written;
 use crate::plan::Plan;
 
@@ -75,6 +76,8 @@ fn unlisted(path: &Path, plan: &Plan) -> Option<PathBuf> {
         }
         match start_of(&real) {
             Start::Script { interpreter } => path = plan.cwd.join(interpreter),
+            // A script without `#!` is the shell's.
+            Start::Other if starts_as_text(&real) => path = "/bin/sh".into(),
             Start::Elf { .. } | Start::Other => return None,
         }
         if !path.exists() {

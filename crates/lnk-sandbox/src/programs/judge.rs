@@ -121,6 +121,7 @@ impl<'a> Judge<'a> {
     pub fn folder(&self, top: &Path, is_open: impl Fn(&Path) -> bool) -> Result<Contents, String> {
         let mut contents = Contents::default();
         let mut linked_elsewhere = HashSet::new();
+        let mut of_many_names: Vec<(Identity, PathBuf)> = Vec::new();
         let (mut folders, mut left) = (vec![top.to_path_buf()], MOST_IN_FOLDER);
         while let Some(folder) = folders.pop() {
             for entry in entries(&folder)? {
@@ -145,6 +146,9 @@ impl<'a> Judge<'a> {
                         if self.has_names_elsewhere(&path, &stat) {
                             linked_elsewhere.insert(Identity::from(&stat));
                         }
+                        if stat.st_nlink > 1 {
+                            of_many_names.push((Identity::from(&stat), path.clone()));
+                        }
                         contents.loaders.extend(self.loader_in_folder(&path, &stat)?);
                     }
                     _ => continue,
@@ -155,6 +159,11 @@ impl<'a> Judge<'a> {
             }
         }
         self.refuse_writable_names(&linked_elsewhere)?;
+        // A loader by another name is one, too.
+        let loaders: HashSet<Identity> =
+            contents.loaders.iter().filter_map(|loader| identity_of(loader)).collect();
+        let others = of_many_names.into_iter().filter(|(file, _)| loaders.contains(file));
+        contents.loaders.extend(others.map(|(_, path)| path));
         contents.loaders.extend(contents.linked.iter().filter_map(|it| it.loader.clone()));
         Ok(contents)
     }
@@ -260,6 +269,9 @@ impl<'a> Judge<'a> {
     fn loader_of(&self, file: &File) -> Result<Option<PathBuf>, String> {
         let Ok(Start::Elf { loader: Some(loader) }) = start::of_file(file) else { return Ok(None) };
         let refused = |why: String| format!("its loader {}: {why}", shown::word(&loader));
+        if !loader.is_absolute() {
+            return Err(refused("it is looked for from wherever the program is started".into()));
+        }
         let walked = self.resolve(&loader).map_err(refused)?;
         if walked.exists {
             self.refuse_replaced(&walked.real).map_err(refused)?;
