@@ -5,7 +5,7 @@ use std::io;
 
 use bytes::{Buf, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use crate::head::{Framing, is_trailer};
@@ -38,19 +38,9 @@ impl Source<'_, '_> {
         }
         self.stream.readable().await?;
         self.buffer.reserve(size);
-        loop {
-            match self.stream.try_read_buf(self.buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.readable().await?;
-                }
-                Ok(read) => {
-                    (self.count)(read as u64);
-                    tokio::task::coop::consume_budget().await;
-                    return Ok(read);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let read = self.stream.read_buf(self.buffer).await?;
+        (self.count)(read as u64);
+        Ok(read)
     }
 }
 
@@ -278,5 +268,63 @@ fn trailers(bytes: &[u8]) -> Result<Step, &'static str> {
         }
         Ok(Status::Partial) if bytes.len() < MAX_TRAILERS => Ok(Step::NeedMore),
         _ => Err(TRAILER),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The body and trailers of what comes in pieces of a size.
+    fn read(bytes: &[u8], piece: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>, &'static str> {
+        let (mut chunks, mut body, mut buffer) = (Chunks::default(), Vec::new(), Vec::new());
+        let mut coming = bytes.chunks(piece);
+        loop {
+            match chunks.next(&buffer)? {
+                Step::NeedMore => match coming.next() {
+                    Some(more) => buffer.extend_from_slice(more),
+                    None => return Ok(None),
+                },
+                Step::Skip(length) => drop(buffer.drain(..length)),
+                Step::Data(length) => body.extend(buffer.drain(..length)),
+                Step::End { trailers, .. } => return Ok(Some((body, trailers))),
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_are_read_however_they_come() {
+        let bytes =
+            b"5;a=\"b\"\r\nhello\r\n01 ;x\r\n \r\nA\r\n0123456789\r\n000\r\nX: 1\r\nTE: 2\r\n\r\n";
+        for piece in [1, 2, 7, 100] {
+            let expected = (b"hello 0123456789".to_vec(), b"X: 1\r\n".to_vec());
+            assert_eq!(read(bytes, piece), Ok(Some(expected)));
+            assert_eq!(read(&bytes[..bytes.len() - 1], piece), Ok(None));
+        }
+    }
+
+    #[test]
+    fn sizes_are_plain() {
+        for size in
+            ["", " 1", "1 ", "0x1", "-1", "+1", "1_0", "g", "1\0", "1;a\0", "1;a\rb", "\u{661}"]
+        {
+            assert!(read(format!("{size}\r\na\r\n0\r\n\r\n").as_bytes(), 9).is_err(), "{size:?}");
+        }
+        assert!(read(b"1\na\r\n0\r\n\r\n", 9).is_err());
+        assert!(read(b"1\r\nab\r\n0\r\n\r\n", 9).is_err());
+        assert!(read(&[b'0'; MAX_LINE], 99).is_err());
+        assert!(read(b"0\r\nX : 1\r\n\r\n", 9).is_err());
+        assert!(read(&[b"0\r\nX: ", &[b'a'; MAX_TRAILERS][..]].concat(), 999).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn how_it_is_cut_doesnt_matter(
+            bytes in prop::collection::vec(prop::sample::select(b"01a;\r\nX: ".to_vec()), 0..40),
+            piece in 1..9usize,
+        ) {
+            prop_assert_eq!(read(&bytes, piece), read(&bytes, 99));
+        }
     }
 }

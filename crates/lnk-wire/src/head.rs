@@ -545,3 +545,83 @@ fn phrase(status: u16) -> &'static str {
         _ => "Refused",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(head: &str) -> Option<String> {
+        let (request, length) = Request::parse(head.as_bytes()).ok()??;
+        assert_eq!(length, head.len());
+        Some(String::from_utf8(request.written()).unwrap())
+    }
+
+    #[test]
+    fn a_head_is_read_only_whole() {
+        let head = "\r\nGET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        assert!(written(head).is_some());
+        for end in 0..head.len() {
+            assert_eq!(Request::parse(&head.as_bytes()[..end]), Ok(None), "{end}");
+        }
+        assert_eq!(Request::parse(&vec![b'\n'; MAX_HEAD]).unwrap_err().status, 431);
+        assert_eq!(Request::parse(&vec![b'a'; MAX_HEAD]).unwrap_err().status, 431);
+    }
+
+    #[test]
+    fn what_connection_names_stays_behind_in_any_case_and_line() {
+        let head = "GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\nx-one: 1\r\nConnection: X-ONE ,\
+                    close\r\nKept: 1\r\nconnection:\tx-two\r\nX-Two: 2\r\nPROXY-X: 3\r\n\r\n";
+        let expected = "GET / HTTP/1.1\r\nHost: a.test\r\nKept: 1\r\nConnection: close\r\n\r\n";
+        assert_eq!(written(head).as_deref(), Some(expected));
+        assert!(!Request::parse(head.as_bytes()).unwrap().unwrap().0.keep_alive);
+    }
+
+    #[test]
+    fn a_length_of_zero_is_told_where_a_body_is_expected() {
+        let head = |method| format!("{method} http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        assert!(written(&head("POST")).unwrap().contains("\r\nContent-Length: 0\r\n"));
+        assert!(!written(&head("GET")).unwrap().contains("Content-Length"));
+    }
+
+    #[test]
+    fn a_responses_folded_line_becomes_one() {
+        let head =
+            b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n";
+        let (response, _) = Response::parse(head).unwrap().unwrap();
+        let written = String::from_utf8(response.written(Framing::Length(1), false)).unwrap();
+        assert_eq!(written, "HTTP/1.1 200 OK\r\nA: b   c\r\nContent-Length: 1\r\n\r\n");
+    }
+
+    #[test]
+    fn an_answers_reason_stays_on_its_line() {
+        let answer = String::from_utf8(answer(403, "a\r\nb: c\u{202e}", Some(7))).unwrap();
+        assert!(answer.contains("\r\nRetry-After: 7\r\nX-Link-Reason: a??b: c?\r\n"), "{answer}");
+    }
+
+    proptest! {
+        #[test]
+        fn an_authority_is_canonical_or_nothing(asked in "\\PC{0,30}|[a-z0-9.:\\[\\]@+-]{0,30}") {
+            if let Ok(target) = authority(&asked, None) {
+                prop_assert_eq!(authority(&target.to_string(), None), Ok(target));
+            }
+        }
+
+        #[test]
+        fn what_is_accepted_is_accepted_as_written(
+            start in "(GET|POST|CONNECT|[A-Za-z]{1,5}) (http://)?[a-z.:0-9@/?#\\[\\]]{0,20} HTTP/1\\.[01]\r\n",
+            lines in "((Host: a.test|Content-Length: [0-9]{0,3}|Transfer-Encoding: (chunked|gzip)|Connection: [a-z, -]{0,9}|X:[ -~]{0,9})\r\n){0,4}",
+        ) {
+            if let Ok(Some((request, _))) = Request::parse(format!("{start}{lines}\r\n").as_bytes())
+                && let Form::Absolute(path) = &request.form
+                && path != "*"
+            {
+                let origin = String::from_utf8(request.written()).unwrap();
+                let whole = format!("http://{}{path}", request.target);
+                let again = origin.replacen(path, &whole, 1);
+                let (read, _) = Request::parse(again.as_bytes()).unwrap().unwrap();
+                prop_assert_eq!((read.target, read.framing), (request.target, request.framing));
+            }
+        }
+    }
+}

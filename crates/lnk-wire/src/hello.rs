@@ -206,6 +206,17 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn hellos_of_real_clients_are_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/tls_hello");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let unnamed = path.ends_with("openssl_unnamed");
+            let name = (!unnamed).then_some("example.com");
+            assert_eq!(read(&std::fs::read(&path).unwrap()), is(name), "{}", path.display());
+        }
+    }
+
+    #[test]
     fn every_beginning_needs_more() {
         let whole = hello(Some("a.test"), 3);
         for end in 0..whole.len() {

@@ -4,12 +4,13 @@
 //! there, so that an idle one holds none. A direction that has carried much is
 //! spliced: its bytes stay in the kernel.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
@@ -18,6 +19,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::time::sleep;
 
 use crate::calls::Open;
 
@@ -28,6 +30,8 @@ const BUFFER: usize = 64 * 1024;
 const MUCH: u64 = 128 * 1024;
 /// Bytes of a splice's pipe.
 const PIPE: usize = 512 * 1024;
+/// How long the other direction may go on before that is looked at.
+const HALF_CLOSED: Duration = Duration::from_secs(10);
 /// How long a half-closed tunnel is silent before the other end is asked whether
 /// it's still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
@@ -56,102 +60,102 @@ pub(crate) async fn run(
     early_down: &[u8],
     open: &Open<'_>,
 ) {
-    let (from_client, to_client) = client.split();
-    let (from_origin, to_origin) = origin.split();
-    let ends = {
-        let up = pump(from_client, to_origin, early_up, |bytes| open.sent(bytes));
-        let down = pump(from_origin, to_client, early_down, |bytes| open.received(bytes));
-        let (mut up, mut down) = (pin!(up), pin!(down));
-        let mut ends = Ends { up: None, down: None };
-        let first = poll_fn(|cx| ends.poll(up.as_mut(), down.as_mut(), cx, 1)).await;
-        if first {
-            poll_fn(|cx| ends.poll(up.as_mut(), down.as_mut(), cx, 2)).await;
-        }
-        ends
-    };
-    ends.pass_on_reset(client, origin);
-}
-
-struct Ends {
-    up: Option<End>,
-    down: Option<End>,
-}
-
-impl Ends {
-    /// Waits until so many directions ended; false once a side is gone.
-    fn poll(
-        &mut self,
-        up: Pin<&mut impl Future<Output = End>>,
-        down: Pin<&mut impl Future<Output = End>>,
-        cx: &mut Context<'_>,
-        enough: usize,
-    ) -> Poll<bool> {
-        poll_once(&mut self.up, up, cx);
-        poll_once(&mut self.down, down, cx);
-        let ends = [self.up, self.down];
-        if ends.contains(&Some(End::Broken)) {
-            Poll::Ready(false)
-        } else if ends.iter().flatten().count() >= enough {
-            Poll::Ready(true)
-        } else {
-            Poll::Pending
-        }
-    }
-
-    /// A connection that broke on one side must not look ended on the other.
-    fn pass_on_reset(&self, client: &TcpStream, origin: &TcpStream) {
-        if self.up == Some(End::Broken) {
-            let _ = origin.set_zero_linger();
-        }
-        if self.down == Some(End::Broken) {
-            let _ = client.set_zero_linger();
-        }
-    }
-}
-
-fn poll_once(end: &mut Option<End>, pump: Pin<&mut impl Future<Output = End>>, cx: &mut Context) {
-    if end.is_none()
-        && let Poll::Ready(ended) = pump.poll(cx)
+    let (up, down) = (Cell::new(None), Cell::new(None));
     {
-        *end = Some(ended);
+        let (from_client, to_client) = client.split();
+        let (from_origin, to_origin) = origin.split();
+        let sent = |bytes| open.sent(bytes);
+        let received = |bytes| open.received(bytes);
+        let ups = direction(from_client, to_origin, early_up, sent, &up, &down);
+        let downs = direction(from_origin, to_client, early_down, received, &down, &up);
+        let (mut ups, mut downs) = (pin!(ups), pin!(downs));
+        poll_fn(|cx| {
+            let Poll::Pending = ups.as_mut().poll(cx);
+            let Poll::Pending = downs.as_mut().poll(cx);
+            match (up.get(), down.get()) {
+                (Some(End::Broken), _) | (_, Some(End::Broken)) | (Some(_), Some(_)) => {
+                    Poll::Ready(())
+                }
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+    }
+    // A connection that broke on one side must not look ended on the other.
+    if up.get() == Some(End::Broken) {
+        let _ = origin.set_zero_linger();
+    }
+    if down.get() == Some(End::Broken) {
+        let _ = client.set_zero_linger();
     }
 }
 
-/// One direction: `early` first, then what comes, and its end.
-async fn pump(
+/// One direction; how it ended is in `end` then. It never returns, for what it does
+/// while the other goes on.
+async fn direction(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     early: &[u8],
     count: impl Fn(u64),
-) -> End {
-    if to.write_all(early).await.is_err() {
-        return End::Unwanted;
+    end: &Cell<Option<End>>,
+    other: &Cell<Option<End>>,
+) -> Infallible {
+    let ended = match pump(&mut from, &mut to, early, count).await {
+        // Closing both connections says it too.
+        Ok(()) if other.get().is_some() => End::Whole,
+        Ok(()) => tell_end(&to),
+        Err(end) => end,
+    };
+    end.set(Some(ended));
+    // A side that closed for good looks half-closed. Whether it's still there shows
+    // only when it's asked; for the rest of the tunnel's life the kernel does.
+    sleep(HALF_CLOSED).await;
+    for stream in [from.as_ref(), to.as_ref()] {
+        let _ = set_socket_keepalive(stream, true);
+        let _ = set_tcp_keepidle(stream, KEEP_ALIVE);
     }
+    pending().await
+}
+
+fn tell_end(to: &WriteHalf<'_>) -> End {
+    if shutdown(to.as_ref(), Shutdown::Write).is_ok() { End::Whole } else { End::Unwanted }
+}
+
+/// Passes on `early`, then what comes, to its end.
+async fn pump(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    early: &[u8],
+    count: impl Fn(u64),
+) -> Result<(), End> {
+    to.write_all(early).await.map_err(|_| End::Unwanted)?;
     count(early.len() as u64);
     let mut carried = 0;
     while carried < MUCH {
-        match pass(&mut from, &mut to).await {
-            Ok(0) => return finish(&from, &to),
-            Ok(bytes) => {
+        match pass(from, to).await? {
+            0 => return Ok(()),
+            bytes => {
                 count(bytes);
                 carried += bytes;
             }
-            Err(end) => return end,
         }
     }
     match Pipe::new() {
-        Some(pipe) => pump_spliced(&from, &to, &pipe, count).await,
+        Some(pipe) => pump_spliced(from, to, &pipe, count).await,
         None => pump_copied(from, to, count).await,
     }
 }
 
 /// As [`pump`], where there is no pipe to be had.
-async fn pump_copied(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, count: impl Fn(u64)) -> End {
+async fn pump_copied(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    count: impl Fn(u64),
+) -> Result<(), End> {
     loop {
-        match pass(&mut from, &mut to).await {
-            Ok(0) => return finish(&from, &to),
-            Ok(bytes) => count(bytes),
-            Err(end) => return end,
+        match pass(from, to).await? {
+            0 => return Ok(()),
+            bytes => count(bytes),
         }
     }
 }
@@ -167,8 +171,10 @@ async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> Result<u64, En
                 return Poll::Ready(Err(End::Broken));
             }
             let read = space.filled();
+            if read.is_empty() {
+                return Poll::Ready(Ok(0));
+            }
             let taken = match Pin::new(&mut *to).poll_write(cx, read) {
-                _ if read.is_empty() => 0,
                 Poll::Ready(Ok(taken)) => taken,
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Unwanted)),
                 Poll::Pending => 0,
@@ -180,18 +186,6 @@ async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> Result<u64, En
     .await?;
     to.write_all(&left).await.map_err(|_| End::Unwanted)?;
     Ok(read)
-}
-
-/// Tells the other side that no more comes.
-fn finish(from: &ReadHalf<'_>, to: &WriteHalf<'_>) -> End {
-    let told = shutdown(to.as_ref(), Shutdown::Write);
-    // A side that closed for good looks half-closed. Whether it's still there shows
-    // only when it's asked; for the rest of the tunnel's life the kernel does.
-    for stream in [from.as_ref(), to.as_ref()] {
-        let _ = set_socket_keepalive(stream, true);
-        let _ = set_tcp_keepidle(stream, KEEP_ALIVE);
-    }
-    if told.is_ok() { End::Whole } else { End::Unwanted }
 }
 
 struct Pipe {
@@ -214,19 +208,17 @@ async fn pump_spliced(
     to: &WriteHalf<'_>,
     pipe: &Pipe,
     count: impl Fn(u64),
-) -> End {
+) -> Result<(), End> {
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     loop {
         // The pipe is empty here, so that only the socket can make this wait.
         let fill = || Ok(splice(from.as_ref(), None, &pipe.write, None, PIPE, flags)?);
         let filled = match from.as_ref().async_io(Interest::READABLE, fill).await {
-            Ok(0) => return finish(from, to),
+            Ok(0) => return Ok(()),
             Ok(filled) => filled,
-            Err(_) => return End::Broken,
+            Err(_) => return Err(End::Broken),
         };
-        if drain(pipe, to, filled, flags).await.is_err() {
-            return End::Unwanted;
-        }
+        drain(pipe, to, filled, flags).await.map_err(|_| End::Unwanted)?;
         count(filled as u64);
         tokio::task::coop::consume_budget().await;
     }
