@@ -350,7 +350,9 @@ impl SpecFile {
     /// Refuses what a run needs and this version doesn't have.
     fn refuse_unbuilt(&self, flags: &Spec) -> Result<()> {
         refuse_unbuilt_flags(flags)?;
-        if let Some((section, key)) = self.spec.given().find(|(it, key)| is_unbuilt(it.name, key.name)) {
+        if let Some((section, key)) =
+            self.spec.given().find(|(it, key)| is_unbuilt(it.name, key.name))
+        {
             let why = format!(
                 "[{}] {} isn't built yet in this version; leave it out",
                 section.name, key.name

@@ -143,7 +143,9 @@ fn each_part_that_isnt_built_is_refused_by_name() {
             lnk(env, &["spec", "--spec", "app.toml"]).run().ok().quiet();
         }
         files(env, "read = ['.']");
-        sh(env, &["--port", "40781"], "true").fails_with(125).stderr_has("one of the sandbox's own");
+        sh(env, &["--port", "40781"], "true")
+            .fails_with(125)
+            .stderr_has("one of the sandbox's own");
         sh(env, &["--proxy"], "echo $http_proxy").ok().prints("http://127.0.0.1:40781\n");
         lnk(env, &["run", "--command", "*", "--read", ".", "--", "true"]).run().ok().quiet();
     });

@@ -41,7 +41,9 @@ impl Net {
         }
         let (machine, hosts) = (Namespace::new(), Namespace::new());
         let other = hosts.pid();
-        machine.ip(&["link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &other]);
+        machine.ip(&[
+            "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &other,
+        ]);
         for (space, addresses) in [
             (&machine, MACHINE.map(String::from).to_vec()),
             (&hosts, PUBLIC.iter().chain(&PRIVATE).map(|it| format!("{it}/24")).collect()),

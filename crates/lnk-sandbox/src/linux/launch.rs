@@ -587,8 +587,7 @@ impl Run<'_> {
             serves: if port == PROXY_PORT { Serves::Proxy } else { Serves::Port(port) },
         });
         let Served { policy, sandbox, settings } = served;
-        let wire =
-            Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
+        let wire = Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
         self.wire = Some(wire.map_err(failed("the wire"))?);
         Ok(())
     }
