@@ -45,7 +45,8 @@ fn assert_is_that_request(request: &Request, path: &str) {
     let status = read.parse(&written).expect("what is written is a request");
     assert_eq!(status, httparse::Status::Complete(written.len()));
     assert_eq!((read.method, read.path), (Some(&*request.method), Some(path)));
-    let count = |name: &str| read.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name)).count();
+    let count =
+        |name: &str| read.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name)).count();
     assert_eq!((count("host"), count("connection")), (1, 1));
     assert!(count("content-length") + count("transfer-encoding") <= 1);
 }
@@ -65,7 +66,8 @@ fn assert_one_answer(written: &[u8]) {
     let mut read = httparse::Response::new(&mut headers);
     let status = read.parse(written).expect("what is written is a response");
     assert!(status.is_complete());
-    let count = |name: &str| read.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name)).count();
+    let count =
+        |name: &str| read.headers.iter().filter(|h| h.name.eq_ignore_ascii_case(name)).count();
     assert!(count("content-length") + count("transfer-encoding") <= 1);
 }
 

@@ -18,10 +18,13 @@ const FORBIDDEN: u16 = 403;
 /// A connection that is being made.
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<TcpStream, Answer>>>>;
 
+/// What judges a call.
+pub(crate) type Judge = dyn Fn(&Target, Asked) -> Result<Reach, Answer>;
+
 /// What decides on a wire's calls, makes their connections and keeps their record.
 pub(crate) struct Calls {
     /// Judges a call before anything is looked up.
-    pub judge: Box<dyn Fn(&Target, Asked) -> Result<Reach, Answer>>,
+    pub judge: Box<Judge>,
     /// Connects a judged one.
     pub dial: Box<dyn Fn(Target, Reach) -> Dialing>,
     /// Where each is written down.

@@ -302,6 +302,8 @@ fn plain_length(digits: &[u8]) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+const NO_RESPONSE: &str = "the origin's response isn't valid HTTP/1.1";
+
 /// A response's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
@@ -313,8 +315,8 @@ pub struct Response {
     framing: Framing,
     /// The length it tells, which the answer to HEAD has too.
     length: Option<u64>,
-    /// The protocol that it changes to.
-    upgrade: Option<String>,
+    /// It changes to a WebSocket.
+    pub websocket: bool,
 }
 
 impl Response {
@@ -337,7 +339,7 @@ impl Response {
             }
             Ok(Status::Partial) if bytes.len() < MAX_HEAD => Ok(None),
             Ok(_) | Err(httparse::Error::TooManyHeaders) => Err(LONG),
-            Err(_) => Err("the origin's response isn't valid HTTP/1.1"),
+            Err(_) => Err(NO_RESPONSE),
         }
     }
 
@@ -364,12 +366,10 @@ impl Response {
         let mut head = Vec::with_capacity(512);
         put(&mut head, &["HTTP/1.1 ", &self.status.to_string(), " ", &self.reason, "\r\n"]);
         put_headers(&mut head, &self.headers);
-        match (&self.upgrade, self.status) {
-            (Some(protocol), 101) => {
-                put(&mut head, &["Connection: Upgrade\r\nUpgrade: ", protocol, "\r\n"]);
-            }
-            _ if closes => put(&mut head, &["Connection: close\r\n"]),
-            _ => {}
+        if self.websocket {
+            put(&mut head, &["Connection: Upgrade\r\nUpgrade: websocket\r\n"]);
+        } else if closes {
+            put(&mut head, &["Connection: close\r\n"]);
         }
         match (self.status, body) {
             (100..200 | 204, _) => {}
@@ -390,16 +390,17 @@ fn read_response(response: &httparse::Response<'_, '_>) -> Result<Response, &'st
     let headers: &[Header<'_>] = response.headers;
     let connection = Connection::read(headers);
     let (framing, length) = response_framing(headers)?;
-    let upgrade = named(headers, "upgrade")
-        .next()
-        .and_then(|protocol| std::str::from_utf8(protocol).ok().map(str::to_owned));
+    let status = response.code.expect("a complete response has a status");
+    if status < 100 {
+        return Err(NO_RESPONSE);
+    }
     Ok(Response {
-        status: response.code.expect("a complete response has a status"),
+        status,
         reason: response.reason.unwrap_or_default().to_owned(),
         headers: passed_on(headers, &connection),
         framing,
         length,
-        upgrade,
+        websocket: status == 101 && has_token(headers, "upgrade", "websocket"),
     })
 }
 

@@ -54,9 +54,9 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
             }
         }
         match record(rest)? {
-            Some((content, left)) => {
-                handshake.extend_from_slice(content);
-                rest = left;
+            Some(record) => {
+                handshake.extend_from_slice(record.content);
+                rest = record.rest;
             }
             None => return Ok(None),
         }
@@ -75,8 +75,14 @@ fn message_length(handshake: &[u8]) -> Result<Option<usize>, &'static str> {
     }
 }
 
-/// The first record's content and what follows it, once all of it is there.
-fn record(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, &'static str> {
+struct Record<'b> {
+    content: &'b [u8],
+    /// What follows it.
+    rest: &'b [u8],
+}
+
+/// The first record, once all of it is there.
+fn record(bytes: &[u8]) -> Result<Option<Record<'_>>, &'static str> {
     let expected = [HANDSHAKE, 3];
     if bytes.iter().zip(expected).any(|(byte, expected)| *byte != expected) {
         return Err("not TLS");
@@ -86,7 +92,8 @@ fn record(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, &'static str> {
     if length == 0 || length > MAX_RECORD {
         return Err("a TLS record of an impossible length");
     }
-    Ok(rest.split_at_checked(length))
+    let split = rest.split_at_checked(length);
+    Ok(split.map(|(content, rest)| Record { content, rest }))
 }
 
 /// The server's name in a hello's body; `None` where the body is malformed.

@@ -263,7 +263,7 @@ async fn respond(
         }
     };
     let switched = response.status == 101;
-    if switched && !request.websocket {
+    if switched && !(request.websocket && response.websocket) {
         return Err(Fault::Source("the origin changed to a protocol that wasn't asked for"));
     }
     answering.set(true);

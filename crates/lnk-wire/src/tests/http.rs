@@ -441,6 +441,7 @@ fn an_origin_that_answers_nothing_useful_is_502() {
     for response in [
         "",
         "hello\r\n\r\n",
+        "HTTP/1.1 000 OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n12",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
