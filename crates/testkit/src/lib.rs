@@ -27,8 +27,8 @@ use std::path::Path;
 
 pub use call::{Call, Run, Running};
 pub use env::{Mounts, TestEnv};
-pub use terminal::Terminal;
 pub use net::Net;
+pub use terminal::Terminal;
 pub use user::User;
 
 /// [`each()`] with the `lnk` binary that cargo built for this test. Works only in
