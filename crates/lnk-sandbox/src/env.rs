@@ -10,7 +10,7 @@ use crate::caller::Caller;
 const KEPT: [&str; 6] = ["PATH", "TERM", "COLORTERM", "TZ", "LANG", "LANGUAGE"];
 /// Variables that name certificates: they cross only where the file they name
 /// can be read inside.
-const CERTIFICATES: [&str; 9] = [
+const CERTIFICATES: [&str; 10] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "CURL_CA_BUNDLE",
@@ -20,6 +20,7 @@ const CERTIFICATES: [&str; 9] = [
     "PIP_CERT",
     "CARGO_HTTP_CAINFO",
     "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
 ];
 /// Where programs are looked for when the caller has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

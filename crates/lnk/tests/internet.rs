@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use lnk_sandbox::wire::log::{What, records};
 use network::{SERVE, counted, run, run_with_names};
+use rustix::process::Signal;
+use serde_json::Value;
 use testkit::{Mounts, Net, Run, TestEnv, each};
 
 /// Two machines of the internet, one of the own network.
@@ -320,23 +322,37 @@ fn many_sandboxes_at_once_log_each_call_and_count_each_byte() {
             return;
         }
         // The last of the calls is a tunnel with as many requests in it.
-        let url = format!("http://counter.test.example/[1-{}]", calls - 1);
-        let tunnel = format!("http://10.77.0.3:81/[1-{calls}]");
-        let curl = ["curl", "-sSf", "--fail-early", "-o", "/dev/null", &url];
-        let tunnelled = ["--next", "-sSf", "-p", "-o", "/dev/null", &tunnel];
-        let program: Vec<&str> = curl.into_iter().chain(tunnelled).collect();
-        let program: [&str; 12] = program.try_into().expect("twelve words");
+        let program = format!(
+            "curl -sSf --fail-early -o /dev/null 'http://counter.test.example/[1-{}]' \
+             --next -sSf -p -o /dev/null 'http://10.77.0.3:81/[1-{calls}]' && \
+             echo done && exec sleep infinity",
+            calls - 1
+        );
         let flags = "--internet-host counter.test.example --lan-host 10.77.0.3";
         let start = |_| {
-            let call = run(env, &net, flags, program);
+            let call = run(env, &net, flags, ["bash", "-c", &program]);
             call.deadline(Duration::from_secs(300)).spawn()
         };
-        let sandboxes: Vec<_> = (0..50).map(start).collect();
-        for sandbox in sandboxes {
-            sandbox.wait().ok();
+        let mut sandboxes: Vec<_> = (0..50).map(start).collect();
+        for sandbox in &mut sandboxes {
+            sandbox.wait_for_stdout("done\n");
         }
-        assert_eq!(logged(env), (50 * calls, counted(env, &net, "11.0.0.4:9")));
+        let counted = counted(env, &net, "11.0.0.4:9");
+        assert_eq!(carried(env), [50, counted[1], counted[2]]);
+        for sandbox in sandboxes {
+            sandbox.signal(Signal::TERM);
+            sandbox.wait().fails_with(143);
+        }
+        assert_eq!(logged(env), (50 * calls, counted));
     });
+}
+
+/// How many sandboxes run, and what `lnk sandbox traffic` says of them all.
+fn carried(env: &TestEnv) -> [u64; 3] {
+    let traffic = env.lnk(["sandbox", "traffic", "--json"]).run().ok();
+    let wires: Vec<Value> = serde_json::from_str(&traffic.stdout).unwrap();
+    let sum = |key: &str| wires.iter().map(|wire| wire[key].as_u64().unwrap()).sum();
+    [wires.len() as u64, sum("up"), sum("down")]
 }
 
 /// Calls in the log, each with its two lines and nothing else, and what they add up to

@@ -54,7 +54,7 @@ impl Site {
 const GRANT: &str = "--internet-host origin.test.example";
 
 /// Variables that name who is trusted.
-const AUTHORITIES: [&str; 8] = [
+const AUTHORITIES: [&str; 9] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -63,6 +63,7 @@ const AUTHORITIES: [&str; 8] = [
     "PIP_CERT",
     "CARGO_HTTP_CAINFO",
     "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
 ];
 
 /// Whether a program is there; `scripts/test` installs it.
