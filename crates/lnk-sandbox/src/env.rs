@@ -71,6 +71,8 @@ pub fn inside(
 #[must_use]
 pub fn proxy(port: u16) -> Environment {
     let proxy = format!("http://127.0.0.1:{port}");
+    // Not `[::1]`, by which Python's urllib would know it: httpx 0.28 ends with an error
+    // at that.
     let own = "localhost,127.0.0.1,::1";
     let named = [("http_proxy", proxy.as_str()), ("https_proxy", &proxy), ("no_proxy", own)];
     let mut env: Environment = Vec::new();

@@ -142,6 +142,10 @@ fn an_upstream_carries_the_internet_and_never_the_lan() {
             curl(env, &net, &flags, "http://nas.local:5000/from").ok().prints("10.77.0.1\n200\n");
             curl(env, &net, &flags, "http://rebound.test.example/").ok().stdout_has("403\n");
         }
+        // The server itself is this machine's, as all of its loopback.
+        let ask =
+            ["curl", "-sS", "--noproxy", "", "-w", "%{http_code}\n", "http://127.0.0.1:1080/"];
+        run(env, &net, &format!("{all} {up}"), ask).run().ok().stdout_has("403\n");
         // A server that is down is a failure, and no reason to go without it.
         let flags = format!("{all} {down}");
         curl(env, &net, &flags, "http://counter.test.example/").ok().stdout_has("502\n");
@@ -171,11 +175,12 @@ fn calls_above_the_rate_are_told_when_there_is_room() {
 const ASK: &str = r"
 import socket, sys
 for host in sys.argv[1:]:
+    host = host.replace('NUL', '\0')
     for asked in [f'CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n',
                   f'GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n']:
         proxy = socket.create_connection(('127.0.0.1', 40781))
         proxy.sendall(asked.encode())
-        print(host, asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
+        print(ascii(host), asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
 ";
 
 /// Addresses that no grant opens.
@@ -307,6 +312,96 @@ fn this_machine_and_what_no_grant_opens_are_never_reached() {
 
 fn words(hosts: &[String]) -> String {
     hosts.iter().map(|host| format!("'{host}' ")).collect()
+}
+
+#[test]
+fn every_spelling_of_a_host_is_one_host_or_none() {
+    let Some(mut net) = Net::new() else { return };
+    net.serve(counter("11.0.0.4:9", ["11.0.0.4:80", "11.0.0.4:443", "11.0.0.4:81", "11.0.0.4:82"]));
+    let names =
+        ["api.test.example", "x.api.test.example", "xn--bcher-kva.example", "evilapi.test.example"];
+    let names = names.map(|name| (name, "11.0.0.4"));
+    let flags = "--internet-host api.test.example --internet-host *.api.test.example \
+                 --internet-host bücher.example";
+    let open = ["api.test.example", "API.Test.Example", "api.test.example.", "x.API.test.example"];
+    let open = open.into_iter().chain(["xn--bcher-kva.example", "XN--BCHER-KVA.example."]);
+    let closed = [
+        "api.test.example..",
+        ".api.test.example",
+        "[api.test.example]",
+        "[[api.test.example]]",
+        "api.test.example%00.x.api.test.example",
+        "api.test.exampleNUL.x.api.test.example",
+        "evilapi.test.example",
+        "api.test.example.evil.example",
+        "user@api.test.example",
+        "api.test.example:80@evilapi.test.example",
+        "api.test.example#evil",
+        "api.test.example\\evil",
+        "api.test.example:+80",
+        "api.test.example:0",
+        "api.test.example:65536",
+        "api.test.example:80:80",
+        "",
+    ];
+    each!(|env| {
+        env.write("ask.py", ASK);
+        let ask = |hosts: Vec<&str>| {
+            let hosts: Vec<String> = hosts.into_iter().map(String::from).collect();
+            let program = format!("exec python3 ask.py {}", words(&hosts));
+            let run = run_with_names(env, &net, &names, flags, ["sh", "-c", &program]).run().ok();
+            assert_eq!(run.stdout.lines().count(), 2 * hosts.len(), "{run}");
+            run.stdout
+        };
+        for answer in ask(open.clone().collect()).lines() {
+            assert!(answer.ends_with(" 200"), "{answer}");
+        }
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 12);
+        for answer in ask(closed.to_vec()).lines() {
+            assert!(answer.ends_with(" 403") || answer.ends_with(" 400"), "{answer}");
+        }
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 0);
+        let log = fs::read_to_string(env.home().join(".config/lnk/sandbox/wire.log")).unwrap();
+        assert!(log.chars().all(|c| c == '\n' || !c.is_control()), "{log:?}");
+    });
+}
+
+#[test]
+fn a_programs_own_loopback_is_no_matter_of_the_proxys() {
+    let Some(net) = net() else { return };
+    let script = "
+import http.server, socket, subprocess, threading, urllib.request
+def serve(address, family):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = family
+    server = Server((address, 3355), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+serve('127.0.0.1', socket.AF_INET)
+serve('::1', socket.AF_INET6)
+for host in ['127.0.0.1', 'localhost', '[::1]']:
+    url = f'http://{host}:3355/note'
+    subprocess.run(['curl', '-sS', url], check=True)
+    if host != '[::1]':  # urllib knows no way to except it
+        print(urllib.request.urlopen(url).read().decode(), end='')
+";
+    each!(|env| {
+        env.write("note", "hi\n");
+        let program = ["/usr/bin/python3", "-uc", script];
+        run(env, &net, "--internet-host *", program).run().ok().prints(&"hi\n".repeat(5));
+        // What the caller has for a proxy is the caller's.
+        let mut call = run(env, &net, "--internet-host *", ["env"]);
+        let theirs = "http://theirs.test.example:3128";
+        for name in ["http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            call = call.env(name, theirs);
+        }
+        let environment = call.env("NO_PROXY", "*").run().ok().has_not(theirs).has_not("ALL_PROXY");
+        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+            let own = format!("\n{name}=http://127.0.0.1:40781\n");
+            assert!(format!("\n{}", environment.stdout).contains(&own), "{environment}");
+        }
+        let call = run(env, &net, "", ["env"]).env("HTTPS_PROXY", theirs);
+        call.run().ok().has_not("PROXY").has_not("_proxy");
+    });
 }
 
 #[test]
