@@ -445,8 +445,8 @@ fn many_sandboxes_at_once_log_each_call_and_count_each_byte() {
 /// How many sandboxes run, and what `lnk sandbox traffic` says of them all.
 fn carried(env: &TestEnv) -> [u64; 3] {
     let traffic = env.lnk(["sandbox", "traffic", "--json"]).run().ok();
-    let wires: Vec<Value> = serde_json::from_str(&traffic.stdout).unwrap();
-    let sum = |key: &str| wires.iter().map(|wire| wire[key].as_u64().unwrap()).sum();
+    let wires: Vec<Value> = serde_json::from_str(&traffic.stdout).expect("JSON");
+    let sum = |key: &str| wires.iter().map(|wire| wire[key].as_u64().expect("bytes")).sum();
     [wires.len() as u64, sum("up"), sum("down")]
 }
 

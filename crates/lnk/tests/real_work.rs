@@ -1,7 +1,8 @@
 //! Programs that people run, doing in the sandbox what they do outside.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use testkit::{Call, Run, TestEnv};

@@ -39,6 +39,7 @@ pub fn counted(env: &TestEnv, net: &Net, control: &str) -> [u64; 3] {
 host, port = sys.argv[1].split(':')
 print(socket.create_connection((host, port)).makefile().readline(), end='')";
     let run = env.program("python3", ["-c", ask, control]).within(net).run().ok();
-    let numbers: Vec<u64> = run.stdout.split_whitespace().map(|it| it.parse().unwrap()).collect();
+    let numbers: Vec<u64> =
+        run.stdout.split_whitespace().map(|it| it.parse().expect("a number")).collect();
     numbers.try_into().expect("three numbers")
 }
