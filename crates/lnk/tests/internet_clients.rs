@@ -2,10 +2,12 @@
 
 mod network;
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use network::{SERVE, counted, run};
+use tempfile::TempDir;
 use testkit::{Call, Mounts, Net, Run, TestEnv, each};
 
 const SITE: &str = include_str!("network/site.py");
@@ -13,7 +15,8 @@ const SITE: &str = include_str!("network/site.py");
 /// A site of the internet, and who it is trusted by.
 struct Site {
     net: Net,
-    authority: Vec<u8>,
+    /// What it serves; removed after it ended.
+    folder: TempDir,
 }
 
 impl Site {
@@ -22,16 +25,14 @@ impl Site {
         let mut net = Net::new()?;
         let path = folder.path().to_str().expect("UTF-8");
         net.serve(["/usr/bin/python3", "-c", SITE, path, "11.0.0.2"]);
-        let authority = std::fs::read(folder.path().join("ca.pem")).expect("it is made");
-        // What it serves is in its working folder, which is there until it ends.
-        let _ = folder.keep();
-        Some(Site { net, authority })
+        Some(Site { net, folder })
     }
 
     /// A bash script in a sandbox that may write the project, where the caller trusts
     /// the site's authority in every way that the programs know.
     fn call(&self, env: &TestEnv, flags: &str, script: &str) -> Call {
-        let authority = env.write("ca.pem", &self.authority);
+        let authority = fs::read(self.folder.path().join("ca.pem")).expect("it is made");
+        let authority = env.write("ca.pem", authority);
         let flags = format!("--write . {flags}");
         let mut call = run(env, &self.net, &flags, ["bash", "-c", script]);
         for name in AUTHORITIES {
