@@ -10,13 +10,17 @@ use crate::caller::Caller;
 const KEPT: [&str; 6] = ["PATH", "TERM", "COLORTERM", "TZ", "LANG", "LANGUAGE"];
 /// Variables that name certificates: they cross only where the file they name
 /// can be read inside.
-const CERTIFICATES: [&str; 6] = [
+const CERTIFICATES: [&str; 10] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
     "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
 ];
 /// Where programs are looked for when the caller has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -67,6 +71,8 @@ pub fn inside(
 #[must_use]
 pub fn proxy(port: u16) -> Environment {
     let proxy = format!("http://127.0.0.1:{port}");
+    // Not `[::1]`, by which Python's urllib would know it: httpx 0.28 ends with an error
+    // at that.
     let own = "localhost,127.0.0.1,::1";
     let named = [("http_proxy", proxy.as_str()), ("https_proxy", &proxy), ("no_proxy", own)];
     let mut env: Environment = Vec::new();

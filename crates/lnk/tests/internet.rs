@@ -1,50 +1,41 @@
-//! The way out: `--internet-host`, `--lan-host`, `--port`, through the wire.
+//! The way out: `--internet-host`, `--lan-host`, `--port`, `--upstream`,
+//! `--per-minute`, through the wire.
 
-use testkit::{Call, Net, TestEnv, each};
+mod network;
 
-const SERVE: &str = "
-import http.server, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    def do_GET(self):
-        body = f'{self.server.server_address[0]} {self.path} {self.headers[\"Host\"]}\\n'.encode()
-        self.send_response(200)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *arguments):
-        pass
-server = http.server.ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Handler)
-print('serves', flush=True)
-server.serve_forever()
-";
+use std::fs;
+use std::time::Duration;
 
-const NAMES: [(&str, &str); 4] = [
-    ("origin.test.example", "11.0.0.2"),
-    ("other.test.example", "11.0.0.3"),
-    ("nas.local", "10.77.0.2"),
-    ("rebound.test.example", "10.77.0.2"),
-];
+use lnk_sandbox::wire::log::{What, records};
+use network::{SERVE, counted, run, run_with_names};
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Mounts, Net, Run, TestEnv, each};
 
+/// Two machines of the internet, one of the own network.
 fn net() -> Option<Net> {
     let mut net = Net::new()?;
     for address in ["11.0.0.2", "11.0.0.3", "10.77.0.2"] {
-        net.serve(["python3", "-c", SERVE, address, "80"]);
+        net.serve(http(address, "80"));
     }
-    net.serve(["python3", "-c", SERVE, "10.77.0.2", "5000"]);
+    net.serve(http("10.77.0.2", "5000"));
     Some(net)
 }
 
-/// `lnk sandbox run` with these flags on the machine of the network.
-fn run<const N: usize>(env: &TestEnv, net: &Net, flags: &str, program: [&str; N]) -> Call {
-    let hosts = env.home().join("hosts");
-    net.names(&hosts, &NAMES);
-    let words = ["sandbox", "run", "--read", "."].into_iter().chain(flags.split_whitespace());
-    env.lnk(words.chain(["--"]).chain(program)).within(net).replaced("/etc/hosts", hosts)
+/// curl within a sandbox: what it got, and a line with the status.
+fn curl(env: &TestEnv, net: &Net, flags: &str, url: &str) -> Run {
+    run(env, net, flags, ["curl", "-sS", "-w", "%{http_code}\n", url]).run()
 }
 
-fn curl(env: &TestEnv, net: &Net, flags: &str, url: &str) -> testkit::Run {
-    run(env, net, flags, ["curl", "-sS", "-w", "%{http_code}\n", url]).run()
+fn http<'a>(address: &'a str, port: &'a str) -> [&'a str; 6] {
+    let [python, flag, script] = SERVE;
+    [python, flag, script, "http", address, port]
+}
+
+fn counter<'a>(control: &'a str, endpoints: [&'a str; 4]) -> [&'a str; 9] {
+    let [python, flag, script] = SERVE;
+    let [a, b, c, d] = endpoints;
+    [python, flag, script, "counter", control, a, b, c, d]
 }
 
 #[test]
@@ -76,7 +67,7 @@ fn a_check_finds_nothing_that_the_proxy_leaks() {
     let Some(net) = net() else { return };
     each!(|env| {
         let hosts = env.home().join("hosts");
-        net.names(&hosts, &NAMES);
+        net.names(&hosts, &network::NAMES);
         let words = ["sandbox", "check", "--read", ".", "--internet-host", "*", "--port", "5432"];
         env.lnk(words)
             .within(&net)
@@ -88,4 +79,402 @@ fn a_check_finds_nothing_that_the_proxy_leaks() {
             .stdout_has("blocked    connect to a server on this machine's loopback by the proxy")
             .has_not("LEAK");
     });
+}
+
+#[test]
+fn a_port_of_this_machine_is_reached_whichever_family_it_listens_on() {
+    let Some(mut net) = Net::new() else { return };
+    net.serve_here(http("127.0.0.1", "5001")).serve_here(http("::1", "5002"));
+    net.serve_here(http("127.0.0.1", "5003"));
+    each!(|env| {
+        let get = |flags: &str, url: &str| run(env, &net, flags, ["curl", "-sS", url]).run();
+        for host in ["127.0.0.1", "[::1]"] {
+            get("--port 5001 --port 5002", &format!("http://{host}:5001/a"))
+                .ok()
+                .prints(&format!("127.0.0.1 /a {host}:5001\n"));
+            get("--port 5001 --port 5002", &format!("http://{host}:5002/a"))
+                .ok()
+                .prints(&format!("::1 /a {host}:5002\n"));
+        }
+        // One beside it isn't, nor is it by the proxy, which would take `*` for it.
+        get("--port 5001", "http://127.0.0.1:5003/").fails_with(7);
+        let proxied = ["curl", "-sS", "--noproxy", "", "-w", "%{http_code}\n"];
+        for url in ["http://127.0.0.1:5003/", "http://127.0.0.1:5001/", "http://localhost/"] {
+            let [a, b, c, d, e, f] = proxied;
+            let flags = "--port 5001 --internet-host * --lan-host *";
+            run(env, &net, flags, [a, b, c, d, e, f, url]).run().ok().stdout_has("403\n");
+        }
+        // Nothing listens there: the connection ends.
+        get("--port 5009", "http://127.0.0.1:5009/").fails();
+        get("--port 40781", "http://127.0.0.1:40781/").fails_with(125).stderr_has("--port 40781");
+    });
+}
+
+/// Starts a SOCKS5 server on the machine, whose connections come from 11.0.0.9, and
+/// waits until it listens.
+const SOCKS: &str = "
+import os, socket, time
+if os.fork():
+    os.dup2(os.open('/dev/null', os.O_WRONLY), 2)
+    os.execvp('microsocks', ['microsocks', '-i', '127.0.0.1', '-p', '1080', '-b', '11.0.0.9'])
+while socket.socket().connect_ex(('127.0.0.1', 1080)):
+    time.sleep(0.01)
+print('serves', flush=True)
+";
+
+#[test]
+fn an_upstream_carries_the_internet_and_never_the_lan() {
+    let Some(mut net) = net() else { return };
+    if !std::path::Path::new("/usr/bin/microsocks").exists() {
+        return testkit::missing("the program microsocks");
+    }
+    net.serve(counter("11.0.0.4:9", ["11.0.0.4:80", "11.0.0.4:443", "11.0.0.4:81", "11.0.0.4:82"]));
+    net.serve_here(["python3", "-c", SOCKS]);
+    each!(|env| {
+        let internet = "http://origin.test.example/from";
+        let all = "--internet-host * --lan-host nas.local";
+        let (up, down) = ("--upstream socks5://127.0.0.1:1080", "--upstream socks5://127.0.0.1:1");
+        curl(env, &net, all, internet).ok().prints("11.0.0.1\n200\n");
+        curl(env, &net, &format!("{all} {up}"), internet).ok().prints("11.0.0.9\n200\n");
+        // Reached from here, whatever carries the internet.
+        for flags in [up, down] {
+            let flags = format!("{all} {flags}");
+            curl(env, &net, &flags, "http://nas.local:5000/from").ok().prints("10.77.0.1\n200\n");
+            curl(env, &net, &flags, "http://rebound.test.example/").ok().stdout_has("403\n");
+        }
+        // The server itself is this machine's, as all of its loopback.
+        let ask =
+            ["curl", "-sS", "--noproxy", "", "-w", "%{http_code}\n", "http://127.0.0.1:1080/"];
+        run(env, &net, &format!("{all} {up}"), ask).run().ok().stdout_has("403\n");
+        // A server that is down is a failure, and no reason to go without it.
+        let flags = format!("{all} {down}");
+        curl(env, &net, &flags, "http://counter.test.example/").ok().stdout_has("502\n");
+        assert_eq!(counted(env, &net, "11.0.0.4:9"), [0, 0, 0]);
+        curl(env, &net, all, "http://counter.test.example/").ok().stdout_has("200\n");
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 1);
+    });
+}
+
+#[test]
+fn calls_above_the_rate_are_told_when_there_is_room() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        let flags = "--internet-host origin.test.example --per-minute 3";
+        let url = "http://origin.test.example/[1-4]";
+        let show = "%{http_code} %header{retry-after}\n";
+        let curl = ["curl", "-sS", "-o", "/dev/null", "-w", show, url];
+        let run = run(env, &net, flags, curl).run().ok();
+        let after =
+            run.stdout.strip_prefix("200 \n200 \n200 \n429 ").unwrap_or_else(|| panic!("{run}"));
+        let after: u64 = after.trim().parse().unwrap();
+        assert!((1..=60).contains(&after), "{after}");
+    });
+}
+
+/// Asks the proxy for each host, by CONNECT and by plain HTTP, spelled as it is.
+const ASK: &str = r"
+import socket, sys
+for host in sys.argv[1:]:
+    host = host.replace('NUL', '\0')
+    for asked in [f'CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n',
+                  f'GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n']:
+        proxy = socket.create_connection(('127.0.0.1', 40781))
+        proxy.sendall(asked.encode())
+        print(ascii(host), asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
+";
+
+/// Addresses that no grant opens.
+const NEVER: [&str; 22] = [
+    "127.0.0.1",
+    "127.8.9.10",
+    "0.0.0.0",
+    "::1",
+    "::",
+    "::ffff:127.0.0.1",
+    "::127.0.0.1",
+    "64:ff9b::7f00:1",
+    "2002:7f00:1::",
+    "2001::80ff:fffe",
+    "64:ff9b::a4d:3",
+    "2002:b00:4::",
+    // This machine's, of the public and the private kind.
+    "11.0.0.1",
+    "10.77.0.1",
+    "fe80::1",
+    "100.64.0.1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "169.254.169.254",
+    "100.100.100.200",
+    "168.63.129.16",
+    "fd00:ec2::254",
+];
+
+/// Other spellings of such addresses, which name no host.
+const SPELLINGS: [&str; 22] = [
+    "127.1",
+    "127.0.1",
+    "2130706433",
+    "0x7f.1",
+    "0x7f000001",
+    "0177.0.0.1",
+    "127.000.000.001",
+    "127.0.0.1.",
+    "0",
+    "localhost",
+    "LocalHost.",
+    "a.localhost",
+    "[::ffff:7f00:1]",
+    "[0:0:0:0:0:0:0:1]",
+    "[::1%lo]",
+    "[fe80::1%25cable]",
+    "[::ffff:127.0.0.1%x.origin.test.example]",
+    "127.0.0.1%00.origin.test.example",
+    "origin.test.example@127.0.0.1",
+    "0xa9fea9fe",
+    "metadata.google.internal",
+    "１２７.0.0.1",
+];
+
+#[test]
+fn this_machine_and_what_no_grant_opens_are_never_reached() {
+    let Some(mut net) = net() else { return };
+    net.serve(counter(
+        "10.77.0.3:9",
+        ["10.77.0.3:80", "10.77.0.3:443", "11.0.0.4:80", "11.0.0.4:443"],
+    ));
+    net.serve_here(counter("127.0.0.1:9", ["0.0.0.0:80", "0.0.0.0:443", "[::]:80", "[::]:443"]));
+    let bracketed = |address: &&str| match address.contains(':') {
+        true => format!("[{address}]"),
+        false => (*address).to_owned(),
+    };
+    let named: Vec<String> = (0..NEVER.len()).map(|n| format!("n{n}.test.example")).collect();
+    let mut names: Vec<(&str, &str)> = named.iter().map(String::as_str).zip(NEVER).collect();
+    names.extend([("private.test.example", "10.77.0.3"), ("nas.local", "10.77.0.3")]);
+    names.extend([("origin.test.example", "11.0.0.2"), ("public.test.example", "11.0.0.4")]);
+    // Of both, the one that is open is dialled.
+    names.extend(["127.0.0.1", "11.0.0.1", "11.0.0.4"].map(|it| ("mixed.test.example", it)));
+    let mut hosts: Vec<String> = NEVER.iter().map(bracketed).collect();
+    hosts.extend(SPELLINGS.map(String::from));
+    hosts.extend(named.iter().cloned());
+    let private =
+        ["10.77.0.3", "[::ffff:10.77.0.3]", "0xa4d0003", "192.168.1.1", "172.16.0.1", "[fd00::1]"];
+    let private =
+        private.into_iter().chain(["private.test.example", "nas.local"]).map(String::from);
+
+    each!(|env| {
+        env.write("ask.py", ASK);
+        let ask = |flags: &str, hosts: &[String]| {
+            let program = format!("exec python3 ask.py {}", words(hosts));
+            let run = run_with_names(env, &net, &names, flags, ["sh", "-c", &program]);
+            run.run().ok().stdout
+        };
+        let refused = |flags: &str, hosts: &[String]| {
+            let answers = ask(flags, hosts);
+            assert_eq!(answers.lines().count(), 2 * hosts.len(), "{answers}");
+            for answer in answers.lines() {
+                assert!(answer.ends_with(" 403") || answer.ends_with(" 400"), "{answer}");
+            }
+        };
+        refused("--internet-host * --lan-host *", &hosts);
+        refused(
+            "--internet-host *",
+            &hosts.iter().cloned().chain(private.clone()).collect::<Vec<_>>(),
+        );
+        // Where an open host leads, curl asks for through the proxy, as far as it
+        // makes a URL of it.
+        let url = |host: &&String| host.is_ascii() && !host.contains('%');
+        let away = hosts.iter().filter(url).cloned().collect::<Vec<_>>();
+        let follow = format!(
+            "for host in {}; do curl -sL --noproxy '' -o /dev/null -w \"$host %{{http_code}} \
+             %{{num_redirects}}\\n\" \"http://origin.test.example/to?http://$host/\"; done",
+            words(&away)
+        );
+        let flags = "--internet-host * --lan-host *";
+        let run = run_with_names(env, &net, &names, flags, ["bash", "-c", &follow]).run();
+        assert_eq!(run.stdout.lines().count(), away.len(), "{run}");
+        for answer in run.stdout.lines() {
+            assert!(answer.ends_with(" 403 1") || answer.ends_with(" 400 1"), "{answer}\n{run}");
+        }
+        assert_eq!(counted(env, &net, "127.0.0.1:9"), [0, 0, 0]);
+        assert_eq!(counted(env, &net, "10.77.0.3:9"), [0, 0, 0]);
+        // They would have counted.
+        let open = ["nas.local", "public.test.example", "mixed.test.example"].map(String::from);
+        let answers = ask(flags, &open);
+        assert!(answers.lines().all(|answer| answer.ends_with(" 200")), "{answers}");
+        assert_eq!(counted(env, &net, "10.77.0.3:9")[0], 6);
+        for url in ["http://127.0.0.1/", "http://[::1]/", "http://11.0.0.1:443/"] {
+            env.program("curl", ["-s", url]).within(&net).run().ok();
+        }
+        assert_eq!(counted(env, &net, "127.0.0.1:9")[0], 3);
+    });
+}
+
+fn words(hosts: &[String]) -> String {
+    hosts.iter().map(|host| format!("'{host}' ")).collect()
+}
+
+#[test]
+fn every_spelling_of_a_host_is_one_host_or_none() {
+    let Some(mut net) = Net::new() else { return };
+    net.serve(counter("11.0.0.4:9", ["11.0.0.4:80", "11.0.0.4:443", "11.0.0.4:81", "11.0.0.4:82"]));
+    let names =
+        ["api.test.example", "x.api.test.example", "xn--bcher-kva.example", "evilapi.test.example"];
+    let names = names.map(|name| (name, "11.0.0.4"));
+    let flags = "--internet-host api.test.example --internet-host *.api.test.example \
+                 --internet-host bücher.example";
+    let open = ["api.test.example", "API.Test.Example", "api.test.example.", "x.API.test.example"];
+    let open = open.into_iter().chain(["xn--bcher-kva.example", "XN--BCHER-KVA.example."]);
+    let closed = [
+        "api.test.example..",
+        ".api.test.example",
+        "[api.test.example]",
+        "[[api.test.example]]",
+        "api.test.example%00.x.api.test.example",
+        "api.test.exampleNUL.x.api.test.example",
+        "evilapi.test.example",
+        "api.test.example.evil.example",
+        "user@api.test.example",
+        "api.test.example:80@evilapi.test.example",
+        "api.test.example#evil",
+        "api.test.example\\evil",
+        "api.test.example:+80",
+        "api.test.example:0",
+        "api.test.example:65536",
+        "api.test.example:80:80",
+        "",
+    ];
+    each!(|env| {
+        env.write("ask.py", ASK);
+        let ask = |hosts: Vec<&str>| {
+            let hosts: Vec<String> = hosts.into_iter().map(String::from).collect();
+            let program = format!("exec python3 ask.py {}", words(&hosts));
+            let run = run_with_names(env, &net, &names, flags, ["sh", "-c", &program]).run().ok();
+            assert_eq!(run.stdout.lines().count(), 2 * hosts.len(), "{run}");
+            run.stdout
+        };
+        for answer in ask(open.clone().collect()).lines() {
+            assert!(answer.ends_with(" 200"), "{answer}");
+        }
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 12);
+        for answer in ask(closed.to_vec()).lines() {
+            assert!(answer.ends_with(" 403") || answer.ends_with(" 400"), "{answer}");
+        }
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 0);
+        let log = fs::read_to_string(env.home().join(".config/lnk/sandbox/wire.log")).unwrap();
+        assert!(log.chars().all(|c| c == '\n' || !c.is_control()), "{log:?}");
+    });
+}
+
+#[test]
+fn a_programs_own_loopback_is_no_matter_of_the_proxys() {
+    let Some(net) = net() else { return };
+    let script = "
+import http.server, socket, subprocess, threading, urllib.request
+def serve(address, family):
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = family
+    server = Server((address, 3355), http.server.SimpleHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+serve('127.0.0.1', socket.AF_INET)
+serve('::1', socket.AF_INET6)
+for host in ['127.0.0.1', 'localhost', '[::1]']:
+    url = f'http://{host}:3355/note'
+    subprocess.run(['curl', '-sS', url], check=True)
+    if host != '[::1]':  # urllib knows no way to except it
+        print(urllib.request.urlopen(url).read().decode(), end='')
+";
+    each!(|env| {
+        env.write("note", "hi\n");
+        let program = ["/usr/bin/python3", "-uc", script];
+        run(env, &net, "--internet-host *", program).run().ok().prints(&"hi\n".repeat(5));
+        // What the caller has for a proxy is the caller's.
+        let mut call = run(env, &net, "--internet-host *", ["env"]);
+        let theirs = "http://theirs.test.example:3128";
+        for name in ["http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            call = call.env(name, theirs);
+        }
+        let environment = call.env("NO_PROXY", "*").run().ok().has_not(theirs).has_not("ALL_PROXY");
+        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+            let own = format!("\n{name}=http://127.0.0.1:40781\n");
+            assert!(format!("\n{}", environment.stdout).contains(&own), "{environment}");
+        }
+        let call = run(env, &net, "", ["env"]).env("HTTPS_PROXY", theirs);
+        call.run().ok().has_not("PROXY").has_not("_proxy");
+    });
+}
+
+#[test]
+fn many_sandboxes_at_once_log_each_call_and_count_each_byte() {
+    let Some(mut net) = net() else { return };
+    net.serve(counter(
+        "11.0.0.4:9",
+        ["11.0.0.4:80", "11.0.0.4:81", "10.77.0.3:80", "10.77.0.3:81"],
+    ));
+    let calls = if std::env::var_os("LNK_LONG").is_some() { 200 } else { 20 };
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        // The last of the calls is a tunnel with as many requests in it.
+        let program = format!(
+            "curl -sSf --fail-early -o /dev/null 'http://counter.test.example/[1-{}]' \
+             --next -sSf -p -o /dev/null 'http://10.77.0.3:81/[1-{calls}]' && \
+             echo done && exec sleep infinity",
+            calls - 1
+        );
+        let flags = "--internet-host counter.test.example --lan-host 10.77.0.3";
+        let start = |_| {
+            let call = run(env, &net, flags, ["bash", "-c", &program]);
+            call.deadline(Duration::from_secs(300)).spawn()
+        };
+        let mut sandboxes: Vec<_> = (0..50).map(start).collect();
+        for sandbox in &mut sandboxes {
+            sandbox.wait_for_stdout("done\n");
+        }
+        let counted = counted(env, &net, "11.0.0.4:9");
+        assert_eq!(carried(env), [50, counted[1], counted[2]]);
+        for sandbox in sandboxes {
+            sandbox.signal(Signal::TERM);
+            sandbox.wait().fails_with(143);
+        }
+        assert_eq!(logged(env), (50 * calls, counted));
+    });
+}
+
+/// How many sandboxes run, and what `lnk sandbox traffic` says of them all.
+fn carried(env: &TestEnv) -> [u64; 3] {
+    let traffic = env.lnk(["sandbox", "traffic", "--json"]).run().ok();
+    let wires: Vec<Value> = serde_json::from_str(&traffic.stdout).expect("JSON");
+    let sum = |key: &str| wires.iter().map(|wire| wire[key].as_u64().expect("bytes")).sum();
+    [wires.len() as u64, sum("up"), sum("down")]
+}
+
+/// Calls in the log, each with its two lines and nothing else, and what they add up to
+/// as a counter would count it.
+fn logged(env: &TestEnv) -> (u64, [u64; 3]) {
+    let folder = env.home().join(".config/lnk/sandbox");
+    let mut files = vec![folder.join("wire.log")];
+    files.extend((1..10).map(|n| folder.join(format!("wire.log.{n}"))));
+    let bytes: Vec<u8> =
+        files.iter().rev().flat_map(|file| fs::read(file).unwrap_or_default()).collect();
+    let lines: Vec<_> = records(&bytes).map(|record| record.line).collect();
+    // A line that is begun while another is being written may have an empty one before it.
+    let written = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    assert_eq!(lines.len(), written.count());
+    let mut allowed = std::collections::HashSet::new();
+    let mut sum = [0; 3];
+    for line in &lines {
+        let call = (line.sandbox.name.clone(), line.call);
+        match &line.what {
+            What::Allowed => assert!(allowed.insert(call.clone()), "twice: {call:?}"),
+            What::Ended { up, down, .. } => {
+                assert!(allowed.contains(&call), "not begun: {call:?}");
+                sum = [sum[0] + 1, sum[1] + up, sum[2] + down];
+            }
+            other => panic!("{call:?}: {other:?}"),
+        }
+    }
+    assert_eq!((allowed.len() as u64, lines.len()), (sum[0], 2 * allowed.len()));
+    (sum[0], sum)
 }

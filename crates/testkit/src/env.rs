@@ -168,6 +168,28 @@ impl TestEnv {
         run.stdout.trim_end_matches('\n').to_owned()
     }
 
+    /// Gives the user a Rust toolchain of its own, `~/.rustup/toolchains/stable`: this
+    /// process's, by hard links or, where it is on another file system, copies. Whether
+    /// there is one.
+    ///
+    /// # Panics
+    /// When it can't be copied.
+    pub fn give_rust(&self) -> bool {
+        let Some(toolchain) = sysroot() else { return false };
+        let own = self.folder(self.home.join(".rustup/toolchains/stable"));
+        let copied = ["-al", "-a"].iter().any(|how| {
+            let copy = Command::new("cp")
+                .arg(how)
+                .args(["--remove-destination", "--"])
+                .args(["bin", "lib"].map(|part| toolchain.join(part)))
+                .arg(&own)
+                .output();
+            copy.is_ok_and(|copy| copy.status.success())
+        });
+        assert!(copied, "copy {}", toolchain.display());
+        true
+    }
+
     /// The caller's environment: nothing of this process's crosses.
     fn vars(&self) -> Vec<(OsString, OsString)> {
         let mut path = self.root.path().join("bin").into_os_string();
@@ -218,6 +240,14 @@ impl TestEnv {
                 .expect("only root makes files for others");
         }
     }
+}
+
+/// Where the Rust toolchain of this process is.
+fn sysroot() -> Option<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let said = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
+    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim_end());
+    path.join("bin/cargo").exists().then_some(path)
 }
 
 /// Makes git the same on every machine; the name is what commits are looked up

@@ -22,8 +22,9 @@ pub struct Net {
 #[derive(Debug)]
 struct Namespace(Child);
 
-/// The machine's own addresses, one in each network.
-pub const MACHINE: [&str; 2] = ["11.0.0.1/24", "10.77.0.1/24"];
+/// The machine's own addresses: what it sends to either network comes from the first
+/// there, unless a program asks for the other.
+pub const MACHINE: [&str; 3] = ["11.0.0.1/24", "11.0.0.9/24", "10.77.0.1/24"];
 /// The other machine's, of the public kind.
 pub const PUBLIC: [&str; 3] = ["11.0.0.2", "11.0.0.3", "11.0.0.4"];
 /// The other machine's, in a private network.
@@ -63,16 +64,30 @@ impl Net {
     /// # Panics
     /// When it ends first.
     pub fn serve<const N: usize>(&mut self, argv: [&str; N]) -> &mut Self {
-        let mut child = self.hosts.command(argv).stdout(Stdio::piped()).spawn().expect("nsenter");
+        let child = self.hosts.command(argv).stdout(Stdio::piped()).spawn().expect("nsenter");
+        self.keep(child, &argv)
+    }
+
+    /// [`serve`](Self::serve) on the machine that `lnk` runs on.
+    ///
+    /// # Panics
+    /// When it ends first.
+    pub fn serve_here<const N: usize>(&mut self, argv: [&str; N]) -> &mut Self {
+        let child = self.machine.command(argv).stdout(Stdio::piped()).spawn().expect("nsenter");
+        self.keep(child, &argv)
+    }
+
+    fn keep(&mut self, mut server: Child, argv: &[&str]) -> &mut Self {
         let mut line = String::new();
-        let out = child.stdout.as_mut().expect("piped");
+        let out = server.stdout.as_mut().expect("piped");
         BufReader::new(out).read_line(&mut line).expect("a line");
         assert!(!line.is_empty(), "{argv:?} serves nothing");
-        self.programs.push(child);
+        self.programs.push(server);
         self
     }
 
-    /// Writes an `/etc/hosts` in which these names lead to these addresses.
+    /// Writes an `/etc/hosts` in which these names lead to these addresses. One that
+    /// says so already stays as it is, for whoever reads it.
     ///
     /// # Panics
     /// When it can't be written.
@@ -82,7 +97,10 @@ impl Net {
             format!("{address} {name}\n")
         });
         let own = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
-        fs::write(file, std::iter::once(own).chain(lines).collect::<String>()).expect("hosts");
+        let hosts: String = std::iter::once(own).chain(lines).collect();
+        if fs::read_to_string(file).ok().as_ref() != Some(&hosts) {
+            fs::write(file, hosts).expect("hosts");
+        }
     }
 
     /// The words that start a program in the machine's network.

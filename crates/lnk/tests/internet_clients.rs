@@ -1,0 +1,238 @@
+//! Programs that fetch from the internet, through the wire and over TLS.
+
+mod network;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use network::{SERVE, counted, run};
+use tempfile::TempDir;
+use testkit::{Call, Mounts, Net, Run, TestEnv, each};
+
+const SITE: &str = include_str!("network/site.py");
+
+/// A site of the internet, and who it is trusted by.
+struct Site {
+    net: Net,
+    /// What it serves; removed after it ended.
+    folder: TempDir,
+}
+
+impl Site {
+    fn new() -> Option<Site> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut net = Net::new()?;
+        let path = folder.path().to_str().expect("UTF-8");
+        net.serve(["/usr/bin/python3", "-c", SITE, path, "11.0.0.2"]);
+        Some(Site { net, folder })
+    }
+
+    /// A bash script in a sandbox that may write the project, where the caller trusts
+    /// the site's authority in every way that the programs know.
+    fn call(&self, env: &TestEnv, flags: &str, script: &str) -> Call {
+        let authority = fs::read(self.folder.path().join("ca.pem")).expect("it is made");
+        let authority = env.write("ca.pem", authority);
+        let flags = format!("--write . {flags}");
+        let mut call = run(env, &self.net, &flags, ["bash", "-c", script]);
+        for name in AUTHORITIES {
+            call = call.env(name, &authority);
+        }
+        // Nothing is waited for that doesn't come, on a busy machine too.
+        call.deadline(Duration::from_secs(20))
+    }
+
+    /// The script reaches the site where a sandbox may, and fails where it may not.
+    fn reached_only_by_grant(&self, env: &TestEnv, script: &str) {
+        let granted = self.call(env, GRANT, script).run().ok();
+        granted.stdout_has("hello from the origin\n");
+        for flags in ["", "--internet-host other.test.example"] {
+            self.call(env, flags, script).run().fails().has_not("hello from the origin");
+        }
+    }
+}
+
+const GRANT: &str = "--internet-host origin.test.example";
+
+/// Variables that name who is trusted.
+const AUTHORITIES: [&str; 9] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
+];
+
+/// Whether a program is there; `scripts/test` installs it.
+fn has(program: &str) -> bool {
+    let there = Path::new(program).exists();
+    if !there {
+        testkit::missing(program);
+    }
+    there
+}
+
+#[test]
+fn downloaders() {
+    let Some(site) = Site::new() else { return };
+    each!(|env| {
+        for script in [
+            "curl -sS https://origin.test.example/hello",
+            "wget -q -t 1 --ca-certificate ca.pem -O - https://origin.test.example/hello",
+            "rm -rf clone && git clone -q https://origin.test.example/repo.git clone && cat clone/hello",
+        ] {
+            site.reached_only_by_grant(env, script);
+        }
+    });
+}
+
+#[test]
+fn python() {
+    let Some(site) = Site::new() else { return };
+    let url = "'https://origin.test.example/hello'";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let python = |code: &str| {
+            site.reached_only_by_grant(env, &format!("/usr/bin/python3 -c \"{code}\""));
+        };
+        python(&format!(
+            "import urllib.request as r; print(r.urlopen({url}).read().decode(), end='')"
+        ));
+        for package in ["requests", "httpx"] {
+            if has(&format!("/usr/lib/python3/dist-packages/{package}")) {
+                python(&format!("import {package}; print({package}.get({url}).text, end='')"));
+            }
+        }
+    });
+}
+
+#[test]
+fn node() {
+    let Some(site) = Site::new() else { return };
+    if !has("/usr/bin/node") {
+        return;
+    }
+    let fetch = "node -e \"fetch('https://origin.test.example/hello').then(it => it.text())
+        .then(it => process.stdout.write(it))\"";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let version = env.program("node", ["-p", "process.versions.node.split('.')[0]"]).run().ok();
+        let version: u32 = version.stdout.trim().parse().expect("a number");
+        if version >= 24 {
+            return site.reached_only_by_grant(env, fetch);
+        }
+        // Older ones know no proxy, and have no network.
+        site.call(env, GRANT, fetch).run().fails().has_not("hello from the origin");
+    });
+}
+
+#[test]
+fn pip() {
+    let Some(site) = Site::new() else { return };
+    if !has("/usr/bin/pip3") {
+        return;
+    }
+    let script = "rm -rf out && /usr/bin/python3 -m pip install -q --target out --no-cache-dir \
+        --retries 0 --disable-pip-version-check \
+        --index-url https://origin.test.example/simple/ small && \
+        PYTHONPATH=out /usr/bin/python3 -c 'import small; print(small.hello())'";
+    each!(|env| {
+        if env.mounts == Mounts::Joiner {
+            site.reached_only_by_grant(env, script);
+        }
+    });
+}
+
+#[test]
+fn npm() {
+    let Some(site) = Site::new() else { return };
+    if !has("/usr/bin/npm") {
+        return;
+    }
+    // npm waits ten seconds before it tries again.
+    let script = "rm -rf node_modules && npm install --silent --no-audit --no-update-notifier \
+        --fetch-retries 0 --registry https://origin.test.example/npm/ small && \
+        node -p 'require(\"small\")'";
+    each!(|env| {
+        if env.mounts == Mounts::Joiner {
+            env.write("package.json", r#"{"name":"p","version":"1.0.0"}"#);
+            site.reached_only_by_grant(env, script);
+        }
+    });
+}
+
+#[test]
+fn cargo() {
+    let Some(site) = Site::new() else { return };
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        if !env.give_rust() {
+            return testkit::missing("a Rust toolchain");
+        }
+        env.write(
+            ".cargo/config.toml",
+            "[net]\nretry = 0\n\
+             [registries.t]\nindex = \"sparse+https://origin.test.example/index/\"\n",
+        );
+        env.write(
+            "Cargo.toml",
+            "[package]\nname = \"p\"\nversion = \"1.0.0\"\nedition = \"2021\"\n\
+             [dependencies]\nsmall = { version = \"1\", registry = \"t\" }\n",
+        );
+        env.write("src/lib.rs", "");
+        let script = "rm -f Cargo.lock && PATH=$HOME/.rustup/toolchains/stable/bin:$PATH \
+            cargo fetch && ls ~/.cargo/registry/src/*/small-1.0.0/Cargo.toml && \
+            echo hello from the origin";
+        let flags = |grant: &str| format!("--read ~/.rustup {grant}");
+        site.call(env, &flags(GRANT), script).run().ok().stdout_has("hello from the origin");
+        for grant in ["", "--internet-host other.test.example"] {
+            site.call(env, &flags(grant), script).run().fails();
+        }
+    });
+}
+
+/// `openssl s_client` through the proxy, to a host, with these words on its name.
+fn hello(env: &TestEnv, net: &Net, to: &str, named: &str) -> Run {
+    let script = format!("openssl s_client -proxy 127.0.0.1:40781 -connect {to}:443 {named}");
+    run(env, net, "--internet-host *", ["bash", "-c", &script]).run()
+}
+
+#[test]
+fn a_tls_hello_names_the_host_or_none_of_it_arrives() {
+    let Some(mut net) = Net::new() else { return };
+    let [python, flag, script] = SERVE;
+    net.serve([python, flag, script, "counter", "11.0.0.4:9", "11.0.0.4:443"]);
+    each!(|env| {
+        let host = "counter.test.example";
+        for (named, arrives) in [
+            ("-servername counter.test.example", true),
+            ("-servername COUNTER.test.example", true),
+            ("-servername other.test.example", false),
+            ("-servername test.example", false),
+            ("-noservername", false),
+        ] {
+            hello(env, &net, host, named).fails();
+            let [_, up, _] = counted(env, &net, "11.0.0.4:9");
+            assert_eq!(up > 0, arrives, "{named}: {up} bytes");
+        }
+        // TLS has no name for an address.
+        hello(env, &net, "11.0.0.4", "-noservername").fails();
+        assert!(counted(env, &net, "11.0.0.4:9")[1] > 0);
+        // What isn't TLS.
+        let plain = "exec 3<>/dev/tcp/127.0.0.1/40781; printf 'CONNECT counter.test.example:443 \
+            HTTP/1.1\\r\\n\\r\\nGET / HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3";
+        let flags = "--internet-host *";
+        run(env, &net, flags, ["bash", "-c", plain]).run().ok().stdout_has(" 200 ");
+        assert_eq!(counted(env, &net, "11.0.0.4:9")[1], 0);
+    });
+}

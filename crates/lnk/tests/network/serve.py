@@ -1,0 +1,109 @@
+"""Servers of the tests. Each says on standard output that it serves."""
+
+import http.server
+import selectors
+import socket
+import sys
+import urllib.parse
+
+
+def main():
+    name, *arguments = sys.argv[1:]
+    {"http": serve_http, "counter": serve_counter}[name](*arguments)
+
+
+def serve_http(address, port):
+    """Answers by its address, the path and the Host; /from by the client's address;
+    /to?URL leads there."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            path, _, query = self.path.partition("?")
+            body = f"{address} {self.path} {self.headers['Host']}\n"
+            if path == "/from":
+                body = f"{self.client_address[0]}\n"
+            self.send_response(302 if path == "/to" else 200)
+            if path == "/to":
+                self.send_header("Location", urllib.parse.unquote(query))
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *arguments):
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        request_queue_size = 1024
+
+    server = Server((address, int(port)), Handler)
+    print("serves", flush=True)
+    server.serve_forever()
+
+
+def serve_counter(control, *endpoints):
+    """Counts connections and bytes. A request for HTTP is answered; anything else is
+    counted and ends the connection. At `control` it tells 'connections up down' of all
+    endpoints since the last time, once no connection is left open."""
+    selector = selectors.DefaultSelector()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
+    counts = [0, 0, 0]
+    asking = []
+    open_connections = set()
+
+    def listen(endpoint, accepts):
+        host, _, port = endpoint.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=4096)
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ, lambda: accepts(listener))
+        return listener
+
+    def accept(listener):
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except BlockingIOError:
+                return
+            counts[0] += 1
+            open_connections.add(connection)
+            head = bytearray()
+            selector.register(connection, selectors.EVENT_READ, lambda c=connection, h=head: read(c, h))
+
+    def read(connection, head):
+        try:
+            received = connection.recv(65536)
+        except ConnectionError:
+            received = b""
+        counts[1] += len(received)
+        head += received
+        if received and head.startswith(b"GET "):
+            if head.endswith(b"\r\n\r\n"):
+                head.clear()
+                connection.sendall(answer)
+                counts[2] += len(answer)
+            return
+        open_connections.remove(connection)
+        selector.unregister(connection)
+        connection.close()
+
+    def ask(listener):
+        asking.append(listener.accept()[0])
+
+    listeners = [listen(endpoint, accept) for endpoint in endpoints]
+    listen(control, ask)
+    print("serves", flush=True)
+    while True:
+        for key, _ in selector.select():
+            key.data()
+        for listener in listeners if asking else []:
+            accept(listener)
+        while asking and not open_connections:
+            told = "{} {} {}\n".format(*counts).encode()
+            counts[:] = [0, 0, 0]
+            asking.pop().sendall(told)
+
+
+main()
