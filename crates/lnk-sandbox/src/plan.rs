@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::caller::Caller;
-use crate::check::probe::PROBE;
 use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
 use crate::error::{Error, Result};
@@ -27,6 +26,9 @@ use rustix::fs::FileType;
 pub const OWN_FOLDER: &str = "/run/lnk";
 /// `lnk` itself, started inside to finish the fences.
 pub const OWN_BINARY: &str = "/run/lnk/lnk";
+
+/// The first argument that makes `lnk` a probe.
+pub const PROBE: &str = "__probe";
 
 /// An empty file that nobody may read, to cover others with.
 pub const EMPTY_COVER: &str = "/run/lnk/empty";

@@ -14,12 +14,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub use crate::plan::PROBE;
+
 use super::tries::{Answer, Evidence, Try, contains, landlock_layers, namespaces_are_limited};
 use crate::error::{Error, Result, failed};
-use crate::linux::inner::Place;
+use crate::linux::judged::Place;
 
-/// The first argument that makes `lnk` a probe.
-pub const PROBE: &str = "__probe";
 /// The second that makes it wait for the end of its standard input, to be found
 /// by the third.
 pub const WAIT: &str = "wait";

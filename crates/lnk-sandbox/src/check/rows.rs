@@ -15,7 +15,7 @@ use super::bait::Bait;
 use super::probe::Answers;
 use super::tries::{Answer, Evidence, GETENT, MountCall, Try};
 use crate::error::{Result, reason};
-use crate::linux::inner::Place;
+use crate::linux::judged::Place;
 use crate::paths::{Identity, real_or_written};
 use crate::plan::OWN_BINARY;
 use crate::policy::Policy;

@@ -20,7 +20,7 @@ use rustix::net::{AddressFamily, SocketType, ipproto};
 use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::linux::inner::Place;
+use crate::linux::judged::Place;
 use crate::network::PROXY_PORT;
 use crate::paths::Identity;
 

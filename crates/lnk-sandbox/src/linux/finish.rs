@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use crate::error::{Error, Result, failed, reason};
 use crate::faults::{Fault, Faults};
-use crate::linux::inner::Expected;
+use crate::linux::judged::Expected;
 use crate::linux::tree;
 use crate::mountinfo::Mounts;
 use crate::plan::{Mount, OWN_BINARY};

@@ -9,7 +9,7 @@ use landlock::{
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::linux::inner::Executable;
+use crate::linux::judged::Executable;
 
 /// Device nodes and terminals that programs write to.
 const DEVICES: [&str; 9] =

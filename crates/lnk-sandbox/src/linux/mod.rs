@@ -11,6 +11,7 @@ pub mod finish;
 pub mod guard;
 pub mod inner;
 pub mod joiner;
+pub mod judged;
 pub mod landlock;
 pub mod launch;
 pub mod listeners;

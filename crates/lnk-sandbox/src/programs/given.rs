@@ -9,8 +9,7 @@ use lnk_spec::shown;
 use super::find::Finder;
 use super::judge::{identity_of, is_program, start_of};
 use super::refusal::Adding;
-use super::start::Start;
-use crate::linux::inner::starts_as_text;
+use super::start::{Start, starts_as_text};
 use crate::paths::real_or_written;
 use crate::plan::Plan;
 

@@ -138,6 +138,18 @@ fn path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
+/// What shells ask before they read a file as a script: no NUL in the first
+/// line.
+#[must_use]
+pub fn starts_as_text(file: &Path) -> bool {
+    const LOOKED_AT: u64 = 256;
+    let mut start = Vec::new();
+    let read = File::open(file)
+        .and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, LOOKED_AT), &mut start));
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    read.is_ok() && !line.contains(&0)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
