@@ -52,6 +52,8 @@ pub(crate) async fn serve(
         }
     }
     let open = calls.open(call);
+    // The tunnel keeps what came early, not the buffer it came in.
+    let early = std::mem::take(&mut early).to_vec();
     relay::run(&mut client, &mut origin, &early, &[], &open).await;
 }
 

@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Proxy {
     wire: Wire,
+    traffic: Arc<Traffic>,
     address: SocketAddr,
     folder: TempDir,
 }
@@ -53,8 +54,9 @@ impl Proxy {
             targets.iter().map(|(target, address)| ((*target).to_owned(), *address)).collect();
         let counted = Arc::clone(&traffic);
         let calls = move || listed_calls(targets, tls_only, log, counted);
-        let wire = Wire::run(vec![Listener { socket, serves }], traffic, calls).unwrap();
-        Proxy { wire, address, folder }
+        let listeners = vec![Listener { socket, serves }];
+        let wire = Wire::run(listeners, Arc::clone(&traffic), calls).unwrap();
+        Proxy { wire, traffic, address, folder }
     }
 
     fn client(&self) -> Client {
@@ -70,11 +72,11 @@ impl Proxy {
 
     /// Stops the wire: what happened, with the target of each, and what was carried.
     fn end(self) -> (Vec<String>, Carried) {
-        let traffic = self.wire.carried();
         self.wire.stop();
+        let carried = self.traffic.carried();
         let log = std::fs::read(self.folder.path().join(FILE)).unwrap_or_default();
         let lines = log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        (lines.map(|line| shown(&Line::parse(line).expect("a whole line"))).collect(), traffic)
+        (lines.map(|line| shown(&Line::parse(line).expect("a whole line"))).collect(), carried)
     }
 }
 
