@@ -4,6 +4,7 @@ mod network;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use network::{SERVE, counted, run};
@@ -133,6 +134,46 @@ fn node() {
         site.call(env, GRANT, fetch).run().fails().has_not("hello from the origin");
     });
 }
+
+#[test]
+fn go() {
+    let Some(site) = Site::new() else { return };
+    if !Path::new("/usr/bin/go").exists() {
+        return testkit::skip("the program go");
+    }
+    // A program without libraries, made once.
+    let folder = site.folder.path();
+    fs::write(folder.join("fetch.go"), FETCH).expect("own folder");
+    let built = Command::new("/usr/bin/go")
+        .args(["build", "-o", "fetch", "fetch.go"])
+        .current_dir(folder)
+        .envs([("GOCACHE", folder.join("cache")), ("HOME", folder.to_owned())])
+        .env("CGO_ENABLED", "0")
+        .output()
+        .expect("go is there");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let fetch = fs::read(folder.join("fetch")).expect("it was built");
+    each!(|env| {
+        if env.mounts == Mounts::Joiner {
+            env.write_program("fetch", &fetch);
+            site.reached_only_by_grant(env, "./fetch");
+        }
+    });
+}
+
+const FETCH: &str = r#"
+package main
+
+import ("io"; "log"; "net/http"; "os")
+
+func main() {
+    answer, err := http.Get("https://origin.test.example/hello")
+    if err != nil {
+        log.Fatal(err)
+    }
+    io.Copy(os.Stdout, answer.Body)
+}
+"#;
 
 #[test]
 fn pip() {
