@@ -26,6 +26,8 @@ pub struct Request {
     /// The programs that may run, as typed or with absolute paths; any where
     /// there is no list.
     pub programs: Option<Vec<Program>>,
+    /// The check that this run belongs to, by its process.
+    pub check: Option<u32>,
     /// The spec's own name.
     pub name: Option<String>,
     /// What it reaches.
@@ -44,6 +46,15 @@ pub struct Request {
 }
 
 impl Request {
+    /// What the sandbox is called.
+    #[must_use]
+    pub fn sandbox(&self) -> String {
+        match self.check {
+            Some(check) => format!("check-{check}"),
+            None => format!("run-{}", std::process::id()),
+        }
+    }
+
     /// Whether the list is the spec's, not one that flags give in its place.
     #[must_use]
     pub fn is_listed_by_spec(&self) -> bool {

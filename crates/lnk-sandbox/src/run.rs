@@ -102,10 +102,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let terminals = crate::stdio::Terminals::now();
     let served = settings.as_ref().filter(|_| policy.network.is_served()).map(|settings| Served {
         policy: policy.network.policy(),
-        sandbox: lnk_wire::log::Sandbox {
-            name: format!("run-{}", std::process::id()),
-            spec: request.name.clone(),
-        },
+        sandbox: lnk_wire::log::Sandbox { name: request.sandbox(), spec: request.name.clone() },
         settings: settings.folder(),
     });
     let launch = Launch {

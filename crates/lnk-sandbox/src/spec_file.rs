@@ -408,6 +408,7 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         write_dot_files: paths(&spec.files.write_dot_files),
         hide: paths(&spec.files.hide),
         programs: listed(&spec.commands.allow),
+        check: None,
         name: spec.name.as_ref().map(ToString::to_string),
         network: Network {
             internet: spec.internet.clone(),

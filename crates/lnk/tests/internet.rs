@@ -78,6 +78,8 @@ fn a_check_finds_nothing_that_the_proxy_leaks() {
             .stdout_has("allowed    connect to port 5432 of this machine's loopback (--port 5432)")
             .stdout_has("blocked    connect to a server on this machine's loopback by the proxy")
             .has_not("LEAK");
+        // By its own name.
+        env.lnk(["sandbox", "log", "--refused"]).run().ok().stdout_has("  check-");
     });
 }
 

@@ -138,8 +138,8 @@ impl Log {
         if !is_current(&self.folder, &file) {
             *file = open(&self.folder)?;
         }
-        let size = fstat(&*file)?.st_size.cast_unsigned();
-        if !ends_a_line(&file, size)? {
+        let (size, whole) = end_of(&file)?;
+        if !whole {
             line.insert(0, b'\n');
         }
         // A part that was written, on a full disk, is ended by the next line.
@@ -190,13 +190,23 @@ pub(super) fn id(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Whether nothing is unfinished: a wire that was killed may leave half a line.
-fn ends_a_line(file: &File, size: u64) -> io::Result<bool> {
-    let mut last = [b'\n'];
-    if let Some(at) = size.checked_sub(1) {
-        pread(file, &mut last, at)?;
+/// Where a file ends, and whether a line does there: a wire that was killed may
+/// leave half a one. While another wire writes, what is seen of its line may be
+/// half of it, so as long as the file grows it is looked at again.
+fn end_of(file: &File) -> io::Result<(u64, bool)> {
+    let size = || io::Result::Ok(fstat(file)?.st_size.cast_unsigned());
+    let mut end = size()?;
+    loop {
+        let mut last = [b'\n'];
+        if let Some(at) = end.checked_sub(1) {
+            pread(file, &mut last, at)?;
+        }
+        let now = size()?;
+        if last == *b"\n" || now == end {
+            return Ok((now, last == *b"\n"));
+        }
+        end = now;
     }
-    Ok(last == *b"\n")
 }
 
 /// Renames the full file, and those renamed before. Only one wire does at a time;

@@ -98,6 +98,10 @@ pub struct Asked {
     #[arg(long, requires = "spec", help_heading = A_SPEC)]
     yes: bool,
 
+    /// The process of the check that runs this
+    #[arg(long, value_name = "PID", hide = true)]
+    of_check: Option<u32>,
+
     #[cfg(feature = "faults")]
     #[arg(long, value_name = "FENCE", hide = true)]
     fault: Vec<String>,
@@ -162,6 +166,7 @@ pub struct Wanted {
     flags: Spec,
     spec: Option<PathBuf>,
     yes: bool,
+    check: Option<u32>,
     #[cfg(feature = "faults")]
     fault: Vec<String>,
 }
@@ -173,6 +178,7 @@ impl Asked {
             flags: self.flags.spec()?,
             spec: self.spec,
             yes: self.yes,
+            check: self.of_check,
             #[cfg(feature = "faults")]
             fault: self.fault,
         })
@@ -206,6 +212,7 @@ impl Wanted {
                 file.request(flags, &grants, program, renderer)?
             }
         };
+        let request = Request { check: self.check, ..request };
         #[cfg(feature = "faults")]
         let request = Request { faults: left_out(&self.fault)?, ..request };
         Ok(request)
@@ -245,6 +252,7 @@ impl Wanted {
         words.extend(localhost.ports.iter().map(|port| said("--port=", port)));
         words.extend(self.spec.iter().map(|spec| path("--spec=", spec)));
         words.extend(self.yes.then(|| "--yes".into()));
+        words.push(format!("--of-check={}", std::process::id()).into());
         #[cfg(feature = "faults")]
         words.extend(self.fault.iter().map(|fault| word("--fault=", fault.as_ref())));
         words
