@@ -276,11 +276,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The body and trailers of what comes in pieces of a size.
-    /// A body and what follows it, once it is whole.
-    type Whole = Option<(Vec<u8>, Vec<u8>)>;
+    type Whole = (Vec<u8>, Vec<u8>);
 
-    fn read(bytes: &[u8], piece: usize) -> Result<Whole, &'static str> {
+    /// The body and trailers of what comes in pieces of a size.
+    fn read(bytes: &[u8], piece: usize) -> Result<Option<Whole>, &'static str> {
         let (mut chunks, mut body, mut buffer) = (Chunks::default(), Vec::new(), Vec::new());
         let mut coming = bytes.chunks(piece);
         loop {
