@@ -284,8 +284,10 @@ fn an_early_answer_reaches_the_client() {
         if sends_anyway {
             let mut sending = client.0.try_clone().unwrap();
             let sender = thread::spawn(move || sending.write_all(&vec![7; 3_000_000]));
-            assert!(client.rest_bytes().0.starts_with(b"HTTP/1.1 401 Unauthorized\r\n"));
-            let _ = sender.join().unwrap();
+            let (answer, reset) = client.rest_bytes();
+            assert!(answer.starts_with(b"HTTP/1.1 401 Unauthorized\r\n"));
+            assert!(answer.ends_with(b"\r\n\r\nno") && !reset);
+            sender.join().unwrap().expect("the proxy listens on for a while");
         } else {
             let answer = client.rest();
             assert!(answer.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{answer}");
