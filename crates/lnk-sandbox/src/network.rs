@@ -3,6 +3,7 @@
 
 use lnk_spec::number::Port;
 use lnk_spec::spec::{Internet, Lan};
+use lnk_spec::upstream::Upstream;
 use lnk_wire::policy::Policy as WirePolicy;
 
 use crate::error::{Error, Result};
@@ -36,6 +37,18 @@ impl Network {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// A line for an upstream that opens more than it seems to.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let by_name = self.internet.upstream.filter(|its| matches!(its, Upstream::Socks5Name(_)));
+        by_name.filter(|_| self.has_proxy()).map(|upstream| {
+            format!(
+                "--upstream {upstream}: that proxy resolves names unseen, also to this machine and \
+                 your network; socks5:// has them judged here"
+            )
+        })
     }
 
     /// Whether it has a proxy.

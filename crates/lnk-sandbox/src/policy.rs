@@ -151,6 +151,7 @@ impl Policy {
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
         request.network.check()?;
+        warnings.extend(request.network.warning());
         let mut mistakes = Vec::new();
         let finder = finder(caller, &mounts, &grants);
         let told = (&mut warnings, &mut mistakes);

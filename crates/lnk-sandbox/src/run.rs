@@ -127,7 +127,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
-    let unheard = ended.unheard_programs;
+    let (unheard, unlogged) = (ended.unheard_programs, ended.unlogged);
     let mut outcome = outcome(ended, request, caller, &plan);
     match told.into_inner() {
         Told::Refused(refusals) => {
@@ -139,6 +139,11 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         Told::Started(learner) => outcome.learnt = Some(learner.learnt(outcome.status, unheard)),
     }
     outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
+    if unlogged > 0 {
+        outcome.warnings.push(format!(
+            "{unlogged} lines of its calls aren't in the log: there was no room for them"
+        ));
+    }
     Ok(outcome)
 }
 

@@ -548,10 +548,7 @@ mod tests {
     #[test]
     fn a_flag_that_isnt_built_is_named() {
         for (text, named) in [
-            ("[internet]\nhosts = ['*']", "--internet-host isn't built"),
-            ("[internet]\nper_minute = 1", "--per-minute isn't built"),
-            ("[lan]\nhosts = ['*']", "--lan-host isn't built"),
-            ("[localhost]\nports = [1]", "--port isn't built"),
+            ("[internet]\nhosts = ['*']\ntcp = ['a.example:1']", "--tcp isn't built"),
             ("[localhost]\nmodels = [1]", "--model isn't built"),
             ("[tools]\nallow = ['a']", "--tool isn't built"),
             ("[browser]\nhosts = ['*']", "--browser-host isn't built"),
@@ -562,5 +559,9 @@ mod tests {
         }
         let any = Spec::parse(b"[commands]\nallow = ['*']\n[files]\nread = ['/usr']", OS).unwrap();
         assert_eq!(request_of_flags(&any, Vec::new(), Renderer::Auto).unwrap().read.len(), 1);
+        let network = b"[internet]\nhosts = ['*']\n[lan]\nhosts = ['*']\n[localhost]\nports = [1]";
+        let network = Spec::parse(network, OS).unwrap();
+        let request = request_of_flags(&network, Vec::new(), Renderer::Auto).unwrap();
+        assert!(request.network.has_proxy() && request.network.ports.len() == 1);
     }
 }

@@ -34,6 +34,9 @@ pub enum Class {
     Embedded,
     /// Kept for documentation, tests, protocols or the future.
     Reserved,
+    /// Of the public kind, and in a network that this machine is in, which is known
+    /// only when it is dialled.
+    Neighbour,
 }
 
 impl Class {
@@ -50,6 +53,7 @@ impl Class {
             Class::Multicast => "a multicast address",
             Class::Embedded => "an IPv4 address hidden in an IPv6 one",
             Class::Reserved => "a reserved address",
+            Class::Neighbour => "a public address in a network of yours",
         }
     }
 }
@@ -144,10 +148,14 @@ const UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
 /// The first range that holds an address decides.
 #[rustfmt::skip]
-const V6: [(Ipv6Net, Kind); 26] = [
+const V6: [(Ipv6Net, Kind); 29] = [
     // AWS: EC2 user guide, 'Access instance metadata'; EKS user guide, 'Pod Identity'.
     (v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128), Kind::Is(Class::Metadata)),
     (v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23], 128), Kind::Is(Class::Metadata)),
+    // Oracle, Akamai (Linode) and Alibaba.
+    (v6([0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe], 128), Kind::Is(Class::Metadata)),
+    (v6([0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 1], 128), Kind::Is(Class::Metadata)),
+    (v6([0xfd00, 0x100, 0, 0, 0, 0, 0x100, 0x200], 128), Kind::Is(Class::Metadata)),
     // Google Cloud: 'About VM metadata', for machines with IPv6 alone.
     (v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128), Kind::Is(Class::Metadata)),
     // Scaleway: 'Instance metadata'. OpenStack: Nova's metadata service over IPv6.
@@ -342,6 +350,9 @@ mod tests {
             "192.0.0.192",
             "fd00:ec2::254",
             "fd00:ec2::23",
+            "fd00:c1::a9fe:a9fe",
+            "fd00:a9fe:a9fe::1",
+            "fd00:100::100:200",
             "fd20:ce::254",
             "fd00:42::42",
             "fe80::a9fe:a9fe",

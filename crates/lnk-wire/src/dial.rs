@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::address::{Class, classify};
 use crate::policy::{Reach, Refusal, Target, refused_address};
 use crate::resolve::{ResolveError, Resolver};
-use crate::route::is_own;
+use crate::route::{Way, way_to};
 use crate::upstream::{self, UpstreamError};
 
 /// A target is reached within this, names, upstream and all.
@@ -138,12 +138,15 @@ impl Dialer {
         let mut allowed = Vec::new();
         let mut dropped = Vec::new();
         for address in found {
+            let class = classify(address);
             if !reach.allows(address) {
-                dropped.push(classify(address));
-            } else if is_own(address).map_err(unreachable)? {
-                dropped.push(Class::Loopback);
-            } else {
-                allowed.push(address);
+                dropped.push(class);
+                continue;
+            }
+            match way_to(address).map_err(unreachable)? {
+                Way::Own => dropped.push(Class::Loopback),
+                Way::Neighbour if class == Class::Public => dropped.push(Class::Neighbour),
+                Way::Neighbour | Way::Far => allowed.push(address),
             }
         }
         if allowed.is_empty() {

@@ -30,8 +30,19 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
 async fn dial(port: u16) -> std::io::Result<TcpStream> {
     let first = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let second = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-    match TcpStream::connect(first).await {
+    match connect(first).await {
         Ok(service) => Ok(service),
-        Err(error) => TcpStream::connect(second).await.map_err(|_| error),
+        Err(error) => connect(second).await.map_err(|_| error),
     }
+}
+
+/// Connects to a port of this machine. Where nobody listens on one of those that
+/// clients get, a connection may come to be with itself (RFC 9293, 3.5), and would
+/// keep the port from its service.
+pub(crate) async fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let service = TcpStream::connect(to).await?;
+    if service.local_addr()? == service.peer_addr()? {
+        return Err(std::io::ErrorKind::ConnectionRefused.into());
+    }
+    Ok(service)
 }

@@ -117,6 +117,11 @@ impl Asked {
     fn start(getent: &str, name: &str) -> io::Result<(Asked, ChildStdout)> {
         let mut command = Command::new(getent);
         command.args(["ahosts", name]).env_clear().current_dir("/");
+        // What was granted is this name, and not it in the machine's own domain
+        // (resolv.conf(5), search); a single label is looked for there as ever.
+        if name.contains('.') {
+            command.env("LOCALDOMAIN", "");
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let stdout = child.stdout.take().expect("it is piped");

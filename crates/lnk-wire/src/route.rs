@@ -15,21 +15,46 @@ const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
+/// A router, by one address, several, or another family's.
+const ROUTERS: [u16; 3] = [5, 9, 18];
+const RTN_UNICAST: u8 = 1;
+/// Who made the route: the kernel for an interface's own address, or a router's
+/// announcement. A VPN's are made by its program.
+const RTPROT_KERNEL: u8 = 2;
+const RTPROT_RA: u8 = 9;
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
 /// Bytes of `nlmsghdr`, which `rtmsg` follows.
 const HEADER: usize = 16;
-/// Where `rtmsg` holds the route's type.
+/// Bytes of `rtmsg`, which attributes follow.
+const ROUTE: usize = 12;
+/// Where `rtmsg` holds the length of the prefix, who made the route, and its type.
+const PREFIX: usize = HEADER + 1;
+const MADE_BY: usize = HEADER + 5;
 const ROUTE_TYPE: usize = HEADER + 7;
 
-/// Whether the kernel would deliver what is sent to an address to this machine:
-/// what a connect now would do, whichever interface, namespace, rule or local route
-/// makes it so (rtnetlink(7), `RTM_GETROUTE`).
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// On this machine.
+    Own,
+    /// In a network that this machine is in, without a router between: its prefix is
+    /// an interface's own, or one that a router announced for it.
+    Neighbour,
+    /// Elsewhere, or nowhere.
+    Far,
+}
+
+/// Where the kernel would deliver what is sent to an address: what a connect now
+/// would do, whichever interface, namespace, rule or local route makes it so
+/// (rtnetlink(7), `RTM_GETROUTE`; `RTM_F_FIB_MATCH`, Linux 4.13, tells the route by
+/// which).
 ///
 /// # Errors
 /// The kernel can't be asked. An address without a route isn't an error.
-pub(crate) fn is_own(address: IpAddr) -> io::Result<bool> {
+pub(crate) fn way_to(address: IpAddr) -> io::Result<Way> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -50,7 +75,8 @@ fn question(address: IpAddr) -> Vec<u8> {
     };
     let octets_length = octets.len() as u8;
     let mut route = vec![family.as_raw() as u8, octets_length * 8];
-    route.extend([0; 10]);
+    route.extend([0; 6]);
+    route.extend(RTM_F_FIB_MATCH.to_ne_bytes());
     route.extend((4 + u16::from(octets_length)).to_ne_bytes());
     route.extend(RTA_DST.to_ne_bytes());
     route.extend(octets);
@@ -63,12 +89,19 @@ fn question(address: IpAddr) -> Vec<u8> {
     message
 }
 
-fn verdict(answer: &[u8]) -> io::Result<bool> {
+fn verdict(answer: &[u8]) -> io::Result<Way> {
     let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     match kind {
         Some(RTM_NEWROUTE) => {
-            let route = answer.get(ROUTE_TYPE).ok_or(io::ErrorKind::InvalidData)?;
-            Ok([RTN_LOCAL, RTN_ANYCAST].contains(route))
+            let route = answer.get(..HEADER + ROUTE).ok_or(io::ErrorKind::InvalidData)?;
+            let kind = route[ROUTE_TYPE];
+            let announced = [RTPROT_KERNEL, RTPROT_RA].contains(&route[MADE_BY]);
+            let connected = kind == RTN_UNICAST && route[PREFIX] > 0 && announced;
+            Ok(match kind {
+                RTN_LOCAL | RTN_ANYCAST => Way::Own,
+                _ if connected && !has_router(&answer[HEADER + ROUTE..]) => Way::Neighbour,
+                _ => Way::Far,
+            })
         }
         Some(NLMSG_ERROR) => {
             let error = answer.get(HEADER..).and_then(|error| error.first_chunk());
@@ -78,13 +111,25 @@ fn verdict(answer: &[u8]) -> io::Result<bool> {
                 // No route, or one that forbids: ip-route(8), 'unreachable',
                 // 'prohibit', 'blackhole'.
                 Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
-                    Ok(false)
+                    Ok(Way::Far)
                 }
                 _ => Err(error),
             }
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
+}
+
+/// Whether a router is among a route's attributes (`struct rtattr`: length, type).
+fn has_router(mut attributes: &[u8]) -> bool {
+    while let [a, b, c, d, ..] = *attributes {
+        let length = usize::from(u16::from_ne_bytes([a, b])).max(4).next_multiple_of(4);
+        if ROUTERS.contains(&(u16::from_ne_bytes([c, d]) & 0x3fff)) {
+            return true;
+        }
+        attributes = attributes.get(length..).unwrap_or_default();
+    }
+    false
 }
 
 #[cfg(test)]
@@ -101,7 +146,8 @@ mod tests {
             ("1.1.1.1", false),
             ("2606:4700::1", false),
         ] {
-            assert_eq!(is_own(address.parse().unwrap()).unwrap(), own, "{address}");
+            let way = way_to(address.parse().unwrap()).unwrap();
+            assert_eq!(way == Way::Own, own, "{address}");
         }
     }
 
@@ -113,8 +159,9 @@ mod tests {
             message.extend(kind.to_ne_bytes());
             message.extend([0; 10]);
             message.extend(tail);
-            let own = verdict(&message).ok();
-            prop_assert_eq!(own == Some(true), kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4));
+            let way = verdict(&message).ok();
+            let own = kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4);
+            prop_assert_eq!(way == Some(Way::Own), own);
             prop_assert!(verdict(&message[..15]).is_err());
         }
     }

@@ -15,6 +15,7 @@ pub struct Traffic {
     allowed: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
+    unlogged: AtomicU64,
 }
 
 impl Traffic {
@@ -28,6 +29,7 @@ impl Traffic {
             allowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            unlogged: AtomicU64::new(0),
         }
     }
 
@@ -53,6 +55,11 @@ impl Traffic {
         self.failed.fetch_add(1, Relaxed);
     }
 
+    /// A line of the log couldn't be written.
+    pub(crate) fn unlogged(&self) {
+        self.unlogged.fetch_add(1, Relaxed);
+    }
+
     /// The counters as they stand.
     #[must_use]
     pub fn carried(&self) -> Carried {
@@ -63,6 +70,7 @@ impl Traffic {
             allowed: self.allowed.load(Relaxed),
             refused: self.refused.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            unlogged: self.unlogged.load(Relaxed),
         }
     }
 }
@@ -83,6 +91,9 @@ pub struct Carried {
     pub refused: u64,
     /// Calls that would have been let through, had somebody answered.
     pub failed: u64,
+    /// Lines of the log that couldn't be written.
+    #[serde(default)]
+    pub unlogged: u64,
 }
 
 #[cfg(test)]

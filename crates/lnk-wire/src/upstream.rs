@@ -60,7 +60,7 @@ pub async fn connect(
     host: &Host,
     port: u16,
 ) -> Result<TcpStream, UpstreamError> {
-    let mut stream = TcpStream::connect(proxy).await.map_err(UpstreamError::Down)?;
+    let mut stream = crate::port::connect(proxy).await.map_err(UpstreamError::Down)?;
     // Its three small messages must not wait for each other's acknowledgement.
     stream.set_nodelay(true).map_err(UpstreamError::Down)?;
     ask(&mut stream, host, port).await?;

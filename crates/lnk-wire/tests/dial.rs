@@ -45,14 +45,16 @@ fd77::2        dead-four.local
 64:ff9b::a4d:2 hidden.local
 ";
 
-/// This machine: two addresses of one network, IPv6, and a public one.
+/// This machine: two addresses of one network, IPv6, and a public one; the internet is
+/// behind a router.
 const THIS: &str = "
 ip link set lo up
 ip addr add 10.77.0.1/24 dev lan0
 ip addr add 10.77.0.9/24 dev lan0
 ip addr add fd77::1/64 dev lan0 nodad
-ip addr add 93.184.216.1/24 dev lan0
+ip addr add 93.184.216.1/32 dev lan0
 ip link set lan0 up
+ip route add 93.184.216.0/24 via 10.77.0.2
 ";
 
 /// The other machine.

@@ -63,6 +63,18 @@ fn a_host_that_is_named_is_reached_and_no_other() {
 }
 
 #[test]
+fn a_neighbour_with_a_public_address_is_of_your_network() {
+    let Some(mut net) = net() else { return };
+    net.serve(http("12.0.0.2", "80"));
+    each!(|env| {
+        curl(env, &net, "--internet-host *", "http://12.0.0.2/")
+            .ok()
+            .stdout_has("12.0.0.2 is a public address in a network of yours: no grant opens it")
+            .stdout_has("403\n");
+    });
+}
+
+#[test]
 fn a_check_finds_nothing_that_the_proxy_leaks() {
     let Some(net) = net() else { return };
     each!(|env| {
@@ -76,7 +88,7 @@ fn a_check_finds_nothing_that_the_proxy_leaks() {
             .ok()
             .stdout_has("allowed    reach * on the internet by the proxy (--internet-host *)")
             .stdout_has("allowed    connect to port 5432 of this machine's loopback (--port 5432)")
-            .stdout_has("blocked    connect to a server on this machine's loopback by the proxy")
+            .stdout_has("blocked    reach this machine's loopback by the proxy")
             .has_not("LEAK");
         // By its own name.
         env.lnk(["sandbox", "log", "--refused"]).run().ok().stdout_has("  check-");

@@ -46,8 +46,8 @@ fn each_running_wires_bytes_are_shown() {
         let [seven, twelve] = wires.each_ref().map(Running::pid);
         let rest = r#""since":"2026-05-04T03:02:01.000Z","up":"#;
         env.lnk(["sandbox", "traffic", "--json"]).run().ok().quiet().prints(&format!(
-            "[{{\"name\":\"run-12\",\"pid\":{twelve},\"spec\":null,{rest}0,\"down\":12,\"allowed\":3,\"refused\":2,\"failed\":1}},\
-             {{\"name\":\"run-7\",\"pid\":{seven},\"spec\":\"app\",{rest}517,\"down\":41000000,\"allowed\":3,\"refused\":2,\"failed\":1}}]\n"
+            "[{{\"name\":\"run-12\",\"pid\":{twelve},\"spec\":null,{rest}0,\"down\":12,\"allowed\":3,\"refused\":2,\"failed\":1,\"unlogged\":0}},\
+             {{\"name\":\"run-7\",\"pid\":{seven},\"spec\":\"app\",{rest}517,\"down\":41000000,\"allowed\":3,\"refused\":2,\"failed\":1,\"unlogged\":0}}]\n"
         ));
     });
 }

@@ -24,9 +24,11 @@ struct Namespace(Child);
 
 /// The machine's own addresses: what it sends to either network comes from the first
 /// there, unless a program asks for the other.
-pub const MACHINE: [&str; 3] = ["11.0.0.1/24", "11.0.0.9/24", "10.77.0.1/24"];
+pub const MACHINE: [&str; 4] = ["11.0.0.1/32", "11.0.0.9/32", "10.77.0.1/24", "12.0.0.1/24"];
 /// The other machine's, of the public kind.
 pub const PUBLIC: [&str; 3] = ["11.0.0.2", "11.0.0.3", "11.0.0.4"];
+/// The other machine's in a network of the public kind that both are in.
+pub const NEIGHBOUR: &str = "12.0.0.2";
 /// The other machine's, in a private network.
 pub const PRIVATE: [&str; 2] = ["10.77.0.2", "10.77.0.3"];
 
@@ -47,7 +49,15 @@ impl Net {
         ]);
         for (space, addresses) in [
             (&machine, MACHINE.map(String::from).to_vec()),
-            (&hosts, PUBLIC.iter().chain(&PRIVATE).map(|it| format!("{it}/24")).collect()),
+            (
+                &hosts,
+                PUBLIC
+                    .iter()
+                    .chain(&PRIVATE)
+                    .chain([&NEIGHBOUR])
+                    .map(|it| format!("{it}/24"))
+                    .collect(),
+            ),
         ] {
             space.ip(&["link", "set", "lo", "up"]);
             for address in addresses {
@@ -55,6 +65,8 @@ impl Net {
             }
             space.ip(&["link", "set", "cable", "up"]);
         }
+        // The internet is behind a router.
+        machine.ip(&["route", "add", "11.0.0.0/24", "via", PRIVATE[0], "src", "11.0.0.1"]);
         Some(Net { machine, hosts, programs: Vec::new() })
     }
 

@@ -30,7 +30,7 @@ use crate::state::Settings;
 use bait::Bait;
 pub(crate) use bait::is_bait;
 use probe::{Answers, KEYS, PROBE, Script, WAIT};
-use rows::{Held, Missing, Row, Seen, Table};
+use rows::{Held, Missing, Opened, Row, Seen, Table};
 use tries::Answer;
 
 /// What came of a try.
@@ -363,13 +363,16 @@ fn judge(table: Table<'_>, outside: &Answers, inside: &Answers) -> Report {
         layers: Vec::new(),
     });
     report.lines.extend(not_tried);
-    let opened = table.opened.into_iter().map(|opened| Line {
-        tried: opened.what,
-        result: Verdict::Allowed,
-        by: Some(opened.flag),
-        layers: Vec::new(),
-    });
-    report.lines.extend(opened);
+    let line = |result| {
+        move |opened: Opened| Line {
+            tried: opened.what,
+            result,
+            by: Some(opened.flag),
+            layers: Vec::new(),
+        }
+    };
+    report.lines.extend(table.opened.into_iter().map(line(Verdict::Allowed)));
+    report.lines.extend(table.gaps.into_iter().map(line(Verdict::Open)));
     let open = gaps::GAPS.iter().map(|(_, what)| Line {
         tried: (*what).to_owned(),
         result: Verdict::Open,

@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use lnk_spec::upstream::Upstream;
 use lnk_spec::{protected, shown};
 
 use super::bait::Bait;
@@ -132,6 +133,8 @@ pub struct Table<'a> {
     pub not_tried: Vec<Missing>,
     /// What flags open beyond this machine, which isn't tried.
     pub opened: Vec<Opened>,
+    /// What flags open that nothing here can hold.
+    pub gaps: Vec<Opened>,
     /// Listeners.
     held: Vec<OwnedFd>,
 }
@@ -180,6 +183,7 @@ impl<'a> Table<'a> {
             left_out: Vec::new(),
             not_tried: Vec::new(),
             opened: Vec::new(),
+            gaps: Vec::new(),
             held: Vec::new(),
         };
         table.secrets();
@@ -193,7 +197,7 @@ impl<'a> Table<'a> {
         table.unix_sockets()?;
         table.own_addresses()?;
         table.routes();
-        table.proxied()?;
+        table.proxied();
         table.terminal();
         table.set_id()?;
         table.kernel();
@@ -669,7 +673,7 @@ impl<'a> Table<'a> {
 
     /// Where the sandbox has a proxy: what that must never reach. What it does reach
     /// is said, and not tried: it is beyond this machine.
-    fn proxied(&mut self) -> Result<()> {
+    fn proxied(&mut self) {
         let network = &self.policy.network;
         for host in &network.internet.hosts {
             let what = format!("reach {host} on the internet by the proxy");
@@ -683,39 +687,32 @@ impl<'a> Table<'a> {
             let what = format!("connect to port {port} of this machine's loopback");
             self.opened.push(Opened { what, flag: format!("--port {port}") });
         }
+        if let Some(upstream @ Upstream::Socks5Name(_)) = network.internet.upstream {
+            let what = "reach what names lead to at the upstream, this machine among it";
+            self.gaps.push(Opened { what: what.into(), flag: format!("--upstream {upstream}") });
+        }
         if !network.has_proxy() {
-            return Ok(());
+            return;
         }
         let lan_is_open = !network.lan.hosts.is_empty();
         let loopback = ("this machine's loopback".to_owned(), Ipv4Addr::LOCALHOST.into());
         let own = INTERNET.iter().filter_map(|to| own_address(*to));
         let own = own.map(|ip| (format!("this machine's address {ip}"), ip));
-        for (name, ip) in std::iter::once(loopback).chain(own) {
-            let what = format!("connect to a server on {name} by the proxy");
-            match TcpListener::bind((ip, 0)).and_then(|server| Ok((server.local_addr()?, server))) {
-                Ok((to, server)) => {
-                    self.held.push(server.into());
-                    let row = self.add(what, Try::Proxied { to }, REFUSED_BY_PROXY);
-                    row.control = Try::ConnectTcp { to };
-                    row.layers = vec![("wire", Seen::Answer)];
-                }
-                Err(error) => self.leave_out(what, reason(&error)),
-            }
-        }
-        let mut routes = vec![("a cloud's metadata service".to_owned(), METADATA)];
+        let mut routes: Vec<(String, IpAddr)> = std::iter::once(loopback).chain(own).collect();
+        routes.push(("a cloud's metadata service".to_owned(), METADATA));
         if !lan_is_open {
             let neighbours = INTERNET.iter().filter_map(|to| own_address(*to)).map(neighbour_of);
             routes.extend(neighbours.map(|ip| (format!("a neighbour, {ip},"), ip)));
         }
         for (name, ip) in routes {
-            let to = SocketAddr::new(ip, 80);
+            // The port that a host of the internet is reached on by CONNECT.
+            let to = SocketAddr::new(ip, 443);
             let what = format!("reach {name} by the proxy");
             let row = self.add(what, Try::Proxied { to }, REFUSED_BY_PROXY);
             row.control = Try::Route { to };
             row.layers = vec![("wire", Seen::Answer)];
             row.optional = Some("this machine has no route there");
         }
-        Ok(())
     }
 
     // --- the kernel ----------------------------------------------------------

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
+use lnk_wire::address::Class;
 use rustix::fs::{Access, Mode, OFlags, RenameFlags, StatVfsMountFlags};
 use rustix::mount::{FsOpenFlags, MountFlags, OpenTreeFlags};
 use rustix::net::{AddressFamily, SocketType, ipproto};
@@ -297,13 +298,19 @@ fn proxied(to: &SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&proxy, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n")?;
-    let mut answer = String::new();
-    io::BufReader::new(stream).read_line(&mut answer)?;
-    match answer.split(' ').nth(1) {
-        Some("200") => Ok(()),
-        Some("403") => failed(libc::EACCES),
-        _ => failed(libc::EPROTO),
-    }
+    let mut answer = io::BufReader::new(stream);
+    let mut status = String::new();
+    answer.read_line(&mut status)?;
+    let mut rest = String::new();
+    match status.split(' ').nth(1) {
+        Some("200") => return Ok(()),
+        Some("403") => io::Read::read_to_string(&mut answer, &mut rest)?,
+        _ => return failed(libc::EPROTO),
+    };
+    // For what it is, and not for a port that isn't open.
+    let kinds = [Class::Loopback, Class::Private, Class::Metadata, Class::Neighbour];
+    let is_kind = kinds.iter().any(|kind| rest.contains(kind.in_words()));
+    failed(if is_kind { libc::EACCES } else { libc::EPROTO })
 }
 
 fn udp(to: &SocketAddr) -> io::Result<UdpSocket> {

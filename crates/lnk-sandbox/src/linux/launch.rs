@@ -55,6 +55,8 @@ pub struct Ended {
     pub refused_sockets: Vec<Vec<u8>>,
     /// Programs to tell of that there were too many others for.
     pub unheard_programs: u64,
+    /// Lines of the wire's log that couldn't be written.
+    pub unlogged: u64,
 }
 
 /// The wire of a sandbox.
@@ -366,6 +368,7 @@ impl Run<'_> {
             not_executed: self.not_executed.take(),
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
             unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
+            unlogged: self.wire.as_ref().map_or(0, |wire| wire.carried().unlogged),
         })
     }
 
@@ -589,7 +592,13 @@ impl Run<'_> {
         });
         let Served { policy, sandbox, settings } = served;
         let wire = Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
-        self.wire = Some(wire.map_err(failed("the wire"))?);
+        self.wire = Some(wire.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => Error::Refused(format!(
+                "a sandbox called {} runs already, in another container with this home: start it again",
+                sandbox.name
+            )),
+            _ => failed("the wire")(error),
+        })?);
         Ok(())
     }
 

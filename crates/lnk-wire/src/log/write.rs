@@ -127,7 +127,10 @@ impl Log {
                 let _ = rotate(&self.folder);
             }
             Ok(_) => {}
-            Err(_) => self.left_out.set(self.left_out.get() + 1),
+            Err(_) => {
+                self.left_out.set(self.left_out.get() + 1);
+                self.traffic.unlogged();
+            }
         }
     }
 
@@ -150,20 +153,32 @@ impl Log {
     }
 }
 
-/// The part of a request's target that names a host and port, if any does.
+/// The part of a request's target that names a host and port, if that is all it
+/// can be: `HOST:PORT`, or behind a scheme at the very beginning. Nothing where it may
+/// be, or hold, a path, a query or a password.
 fn authority(target: &[u8]) -> Option<&[u8]> {
     let scheme = target.windows(3).position(|part| part == b"://");
-    let rest = scheme.map_or(target, |at| &target[at + 3..]);
-    let ends = |byte: &u8| b"/?#\\%".contains(byte) || byte.is_ascii_whitespace();
-    let end = rest.iter().position(ends).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    // An '@' behind it may make all of it the beginning of a password.
-    let host = match authority.iter().rposition(|byte| *byte == b'@') {
-        Some(at) => &authority[at + 1..],
-        None if path.contains(&b'@') => return None,
-        None => authority,
+    let is_scheme = |scheme: &[u8]| {
+        scheme.first().is_some_and(u8::is_ascii_alphabetic)
+            && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(byte))
     };
-    (!host.is_empty()).then_some(host)
+    let rest = match scheme {
+        Some(at) if is_scheme(&target[..at]) => &target[at + 3..],
+        Some(_) => return None,
+        None => target,
+    };
+    let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let of_host =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(byte) || *byte >= 0x80;
+    let host = authority.iter().all(of_host);
+    // Without a scheme, what comes before a colon may be one, and a password behind.
+    let port = authority.iter().rposition(|byte| *byte == b':').map(|at| &authority[at + 1..]);
+    let port =
+        port.is_none_or(|port| port.iter().all(u8::is_ascii_digit) || authority.ends_with(b"]"));
+    let plain =
+        host && port && (scheme.is_some() || authority.contains(&b':')) && !path.contains(&b'@');
+    (plain && !authority.is_empty()).then_some(authority)
 }
 
 fn open(folder: &OwnedFd) -> io::Result<File> {

@@ -33,6 +33,7 @@ Examples:
 ///
 /// It exits with the command's status, and with 125 where the sandbox itself
 /// failed.
+#[allow(rustdoc::broken_intra_doc_links)] // It is help: a section of a spec is no link.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
