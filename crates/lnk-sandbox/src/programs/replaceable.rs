@@ -1,6 +1,7 @@
 //! Whether another user of this machine could put a program in a listed one's
 //! place: the owners and modes of the file and of every folder above it.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
@@ -19,16 +20,15 @@ const ACCESS_LIST: &str = "system.posix_acl_access";
 #[derive(Clone, Debug)]
 pub struct Trusted {
     uid: u32,
-    passwd: Vec<u8>,
-    group: Vec<u8>,
+    /// passwd(5) and group(5), read where a group's members count.
+    tables: OnceCell<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Trusted {
     /// Trusts root and the user with this number.
     #[must_use]
     pub fn of(uid: u32) -> Self {
-        let read = |path| std::fs::read(path).unwrap_or_default();
-        Trusted { uid, passwd: read("/etc/passwd"), group: read("/etc/group") }
+        Trusted { uid, tables: OnceCell::new() }
     }
 
     /// Why another user could replace what is at a real path; `None` when none
@@ -92,8 +92,11 @@ impl Trusted {
     /// one that nobody else is in. One that this machine's files don't know may
     /// have anybody in it.
     fn trusts_group(&self, gid: u32) -> bool {
-        let Some(members) = account::members(&self.group, gid) else { return false };
-        let accounts = || account::accounts(&self.passwd);
+        let read = |path| std::fs::read(path).unwrap_or_default();
+        let tables = || (read("/etc/passwd"), read("/etc/group"));
+        let (passwd, group) = self.tables.get_or_init(tables);
+        let Some(members) = account::members(group, gid) else { return false };
+        let accounts = || account::accounts(passwd);
         let is_trusted = |name: &OsString| {
             accounts().find(|it| it.name == *name).is_some_and(|it| self.trusts_user(it.uid))
         };
@@ -121,7 +124,7 @@ mod tests {
         mine:x:40:me,root\nprimary:x:50:\nghosts:x:60:gone\n";
 
     fn me() -> Trusted {
-        Trusted { uid: 1000, passwd: PASSWD.to_vec(), group: GROUP.to_vec() }
+        Trusted { uid: 1000, tables: OnceCell::from((PASSWD.to_vec(), GROUP.to_vec())) }
     }
 
     #[test]
