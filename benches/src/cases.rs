@@ -74,6 +74,11 @@ pub fn all(lnk: &Path, home: &Path) -> Result<Vec<Case>> {
             ..lnk_case(lnk, &["--read", "."], &folders.plain)
         },
         Case {
+            name: "`--read . --internet-host '*'`: with a wire",
+            limit: "≤ 1.7, aim 1.5",
+            ..lnk_case(lnk, &["--read", ".", "--internet-host", "*"], &folders.plain)
+        },
+        Case {
             name: "`--read . --command true`",
             ..lnk_case(lnk, &["--read", ".", "--command", "true"], &folders.plain)
         },
@@ -186,7 +191,8 @@ fn peers(folder: &Path) -> Vec<Case> {
     installed.map(case).collect()
 }
 
-fn is_on_path(program: &str) -> bool {
+/// Whether a program is installed.
+pub fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

@@ -1,5 +1,6 @@
-//! Times `lnk sandbox run` against bare bubblewrap, peers where they are
-//! installed beside it, and prints one Markdown table for each user.
+//! Times `lnk sandbox run` against bare bubblewrap, and its wire against direct
+//! connections, peers where they are installed beside both, and prints Markdown
+//! tables for each user.
 //!
 //! ```sh
 //! cargo build --release -p lnk
@@ -15,15 +16,23 @@
 mod cases;
 mod inside;
 mod measure;
+mod network;
 mod options;
+mod origin;
+mod peers;
+mod relay;
 mod table;
+mod tunnels;
+mod wire;
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use inside::Timed;
-use options::{Options, User};
+use network::Network;
+use options::{Options, Part, User};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -38,20 +47,48 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if let Some(timed) = arguments.peek().and_then(|first| Timed::of_argument(first)) {
-        return timed.inside();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((first, others)) = arguments.split_first() {
+        if let Some(timed) = Timed::of_argument(first) {
+            return timed.inside();
+        }
+        match (first.as_str(), others) {
+            ("--client", others) => return tunnels::client(others),
+            ("--origin", [address]) => return origin::serve(address.parse()?),
+            ("--relay", [address]) => return relay::serve(address.parse()?),
+            _ => {}
+        }
     }
-    let options = Options::parse(arguments)?;
+    let options = Options::parse(arguments.into_iter())?;
     if options.real_time {
         return Err(again_in_real_time(&options).into());
     }
-    if let Some(home) = &options.measure_in {
-        return measure::measure(&options, home);
+    match (&options.measure_in, options.only) {
+        (None, _) => measure_all(&options),
+        (Some(home), Some(Part::Wire)) => wire::measure_all(&options, home, Network::origin()),
+        (Some(home), _) => measure::measure(&options, home),
     }
-    table::heading(&options)?;
-    let users = options.users()?;
-    users.iter().try_for_each(|user| measure_as(&options, user))
+}
+
+/// Each part as each user.
+fn measure_all(options: &Options) -> Result<()> {
+    table::heading(options)?;
+    let network = match options.only {
+        Some(Part::Starts) => None,
+        _ => Network::make()?,
+    };
+    for user in options.users()? {
+        println!("\n## {} (uid {})\n", user.name, user.uid);
+        if options.only != Some(Part::Wire) {
+            measure_as(options, &user, Part::Starts, &[])?;
+        }
+        match &network {
+            Some(network) => measure_as(options, &user, Part::Wire, &network.words(&user))?,
+            None if options.only == Some(Part::Starts) => {}
+            None => eprintln!("benches: left out, as only root makes networks: the wire"),
+        }
+    }
+    Ok(())
 }
 
 /// Becomes the same under `chrt -r 1`; only returns if that fails.
@@ -63,8 +100,9 @@ fn again_in_real_time(options: &Options) -> std::io::Error {
 }
 
 /// Measures in a process of the user's own, with a home of its own: what is
-/// timed there needs no change of user, which would cost a slower spawn.
-fn measure_as(options: &Options, user: &User) -> Result<()> {
+/// timed there needs no change of user, which would cost a slower spawn. `words`
+/// start it; without any it starts from here.
+fn measure_as(options: &Options, user: &User, part: Part, words: &[OsString]) -> Result<()> {
     // Not in /tmp, which bubblewrap covers while it prepares: few homes are.
     let home = tempfile::Builder::new().prefix("benches-").tempdir_in("/var/tmp")?;
     std::os::unix::fs::chown(home.path(), Some(user.uid), Some(user.gid))?;
@@ -77,12 +115,13 @@ fn measure_as(options: &Options, user: &User) -> Result<()> {
     };
     let lnk = copy(&options.lnk, "lnk")?;
     let own = copy(&std::env::current_exe()?, "benches")?;
-    println!("\n## {} (uid {})\n", user.name, user.uid);
-    let mut command = Command::new(own);
-    command.args(options.again(Some((home.path(), &lnk)))).current_dir(home.path());
+    let argv = words.iter().cloned().chain([own.into()]).collect::<Vec<_>>();
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]).args(options.again(Some((part, home.path(), &lnk))));
+    command.current_dir(home.path());
     command.env_clear().env("HOME", home.path()).env("LANG", "C.UTF-8");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
-    if user.uid != rustix::process::getuid().as_raw() {
+    if words.is_empty() && user.uid != rustix::process::getuid().as_raw() {
         command.uid(user.uid).gid(user.gid);
     }
     match command.status()?.success() {

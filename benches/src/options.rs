@@ -5,9 +5,31 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 
-const USAGE: &str = "usage: benches [--rounds N] [--lnk PATH] [--as USER]... [--rr]";
+const USAGE: &str = "usage: benches [--rounds N] [--lnk PATH] [--as USER]... \
+    [--only starts|wire] [--rr]";
 /// The ordinary user that is measured beside root where it exists.
 const ORDINARY: &str = "lnk-test";
+
+/// A part of what is measured, with tables of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Starts of sandboxes, and what is timed inside.
+    Starts,
+    /// The wire beside other proxies.
+    Wire,
+}
+
+impl Part {
+    const ALL: [(Part, &str); 2] = [(Part::Starts, "starts"), (Part::Wire, "wire")];
+
+    fn parse(name: &str) -> Option<Part> {
+        Part::ALL.iter().find(|(_, its)| *its == name).map(|(part, _)| *part)
+    }
+
+    fn name(self) -> &'static str {
+        Part::ALL.iter().find(|(part, _)| *part == self).expect("all are there").1
+    }
+}
 
 /// How to measure.
 #[derive(Debug)]
@@ -18,6 +40,8 @@ pub struct Options {
     pub lnk: PathBuf,
     /// The users to measure as, by name.
     pub names: Vec<String>,
+    /// The one part to measure; else both.
+    pub only: Option<Part>,
     /// Whether everything is to run under `chrt -r 1`.
     pub real_time: bool,
     /// Set in the process that measures: the home folder made for it.
@@ -40,6 +64,7 @@ impl Options {
             rounds: 60,
             lnk: own.with_file_name("lnk"),
             names: Vec::new(),
+            only: None,
             real_time: false,
             measure_in: None,
         };
@@ -49,6 +74,7 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse().map_err(|_| USAGE)?,
                 "--lnk" => options.lnk = std::fs::canonicalize(value()?)?,
                 "--as" => options.names.push(value()?),
+                "--only" => options.only = Some(Part::parse(&value()?).ok_or(USAGE)?),
                 "--rr" => options.real_time = true,
                 "--measure-in" => options.measure_in = Some(value()?.into()),
                 _ => return Err(USAGE.into()),
@@ -63,12 +89,15 @@ impl Options {
     }
 
     /// The arguments for the next process: without `--rr`, which is done, and
-    /// for the one that measures with its home and its `lnk`.
-    pub fn again(&self, measure: Option<(&Path, &Path)>) -> Vec<OsString> {
+    /// for the one that measures a part with its home and its `lnk`.
+    pub fn again(&self, measure: Option<(Part, &Path, &Path)>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--rounds".into(), self.rounds.to_string().into()];
-        let lnk = measure.map_or(&*self.lnk, |(_, lnk)| lnk);
+        let lnk = measure.map_or(&*self.lnk, |(_, _, lnk)| lnk);
         arguments.extend(["--lnk".into(), lnk.into()]);
-        if let Some((home, _)) = measure {
+        if let Some(part) = measure.map(|(part, _, _)| part).or(self.only) {
+            arguments.extend(["--only".into(), part.name().into()]);
+        }
+        if let Some((_, home, _)) = measure {
             arguments.extend(["--measure-in".into(), home.into()]);
         }
         for name in &self.names {

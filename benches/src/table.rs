@@ -5,6 +5,8 @@ use std::process::Command;
 use crate::Result;
 use crate::cases::Case;
 use crate::options::Options;
+use crate::peers::Way;
+use crate::wire::Figures;
 
 /// The machine and the way of measuring.
 pub fn heading(options: &Options) -> Result<()> {
@@ -73,8 +75,44 @@ pub fn at_once(count: usize, bare: Vec<f64>, lnk: Vec<f64>) {
     );
 }
 
+/// The ways to an origin, direct first, the bare relay second; ratios are medians
+/// of the rounds' own.
+pub fn ways(ways: &[Way], figures: &[Figures]) {
+    println!(
+        "\n| CONNECT tunnels a second (× direct) | 1 at a time | 16 | 64 | µs of one | \
+         bulk GB/s (× direct) | round trip µs (× relay) | PSS MiB idle / 64 tunnels |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let (direct, relay) = (&figures[0], &figures[1]);
+    for (way, its) in ways.iter().zip(figures) {
+        let made = [0, 1, 2].map(|at| with_ratio(&its.made[at], &direct.made[at], 0));
+        let memory = its.memory.map(|[idle, held]| format!("{idle:.1} / {held:.1}"));
+        let fetched = its.fetched.iter().map(|bytes| bytes / 1e9).collect::<Vec<_>>();
+        let fetched_directly = direct.fetched.iter().map(|bytes| bytes / 1e9).collect::<Vec<_>>();
+        println!(
+            "| {} | {} | {:.0} | {} | {} | {} |",
+            way.name,
+            made.join(" | "),
+            quantile(its.one.clone(), 0.5),
+            with_ratio(&fetched, &fetched_directly, 2),
+            with_ratio(&its.round_trip, &relay.round_trip, 1),
+            memory.unwrap_or_default()
+        );
+    }
+    println!(
+        "| must reach, the wire | ≥ .45, aim .55 | ≥ .70, aim .76 | ≥ .70, aim .73 | | ≥ .85, \
+         aim 1.0 | ≤ 1.05 | ≤ 6 / 16, aim 4 / 10 |"
+    );
+}
+
+/// The median, and that of the ratios.
+fn with_ratio(values: &[f64], to: &[f64], digits: usize) -> String {
+    let ratios = values.iter().zip(to).map(|(value, to)| value / to).collect();
+    format!("{:.digits$} ({:.2})", quantile(values.to_vec(), 0.5), quantile(ratios, 0.5))
+}
+
 /// The value below which `part` of the values lie.
-fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
+pub fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = ((values.len() - 1) as f64 * part).round() as usize;
     values[at]

@@ -116,7 +116,8 @@ impl Net {
     }
 
     /// The words that start a program in the machine's network.
-    pub(crate) fn words(&self) -> Vec<OsString> {
+    #[must_use]
+    pub fn words(&self) -> Vec<OsString> {
         self.machine.words()
     }
 }
