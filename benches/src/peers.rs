@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::Result;
 use crate::cases::is_on_path;
 
@@ -53,7 +55,8 @@ impl Drop for Way {
         let Some(process) = &mut self.process else { return };
         // A sandbox ends with its program, which reads to the end.
         if process.stdin.take().is_none() {
-            let _ = process.kill();
+            // squid leaves shared memory behind when it's killed.
+            let _ = kill_process(Pid::from_child(process), Signal::TERM);
         }
         let _ = process.wait();
     }
@@ -92,9 +95,12 @@ fn squid(home: &Path) -> Result<Way> {
     fs::write(
         &config,
         "http_port 127.0.0.1:3128\nhttp_access allow all\ncache deny all\naccess_log none\n\
-         cache_log /dev/null\npid_filename none\npinger_enable off\nvisible_hostname here\n",
+         cache_log /dev/null\npid_filename none\npinger_enable off\nvisible_hostname here\n\
+         shutdown_lifetime 0 seconds\n",
     )?;
-    Way::here("squid", 3128, Command::new("squid").arg("-N").arg("-f").arg(config))
+    // Under a name of its own, beside one that runs already.
+    let arguments = ["-N", "-n", "benches", "-f"];
+    Way::here("squid", 3128, Command::new("squid").args(arguments).arg(config))
 }
 
 /// A sandbox whose program waits, and its wire.
@@ -102,21 +108,23 @@ fn wire(lnk: &Path, origin: &str) -> Result<Way> {
     let mut command = Command::new(lnk);
     command.args(["sandbox", "run", "--read", ".", "--lan-host", origin, "--", "/bin/sh", "-c"]);
     command.arg("echo; exec cat").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut process = command.spawn()?;
-    let started =
-        BufReader::new(process.stdout.as_mut().expect("piped")).read_line(&mut String::new());
+    let process = command.spawn()?;
     let proxy = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, WIRE)));
-    let inside = Some(last_descendant(process.id())?);
-    let way = Way { name: "the wire", proxy, inside, process: Some(process) };
-    match started {
-        Ok(1) => Ok(way),
-        _ => Err("the sandbox doesn't start".into()),
+    let mut way = Way { name: "the wire", proxy, inside: None, process: Some(process) };
+    let supervisor = way.process.as_mut().expect("just started");
+    let mut line = String::new();
+    BufReader::new(supervisor.stdout.as_mut().expect("piped")).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err("the sandbox with a wire doesn't start".into());
     }
+    way.inside = Some(last_descendant(supervisor.id())?);
+    Ok(way)
 }
 
 /// The child of its child and so on: the sandbox's program.
 fn last_descendant(pid: u32) -> Result<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let file = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
     match children.split_whitespace().next_back() {
         Some(child) => last_descendant(child.parse()?),
         None => Ok(pid),

@@ -79,7 +79,7 @@ pub fn at_once(count: usize, bare: Vec<f64>, lnk: Vec<f64>) {
 /// of the rounds' own.
 pub fn ways(ways: &[Way], figures: &[Figures]) {
     println!(
-        "\n| CONNECT tunnels a second (× direct) | 1 at a time | 16 | 64 | µs of one | \
+        "| CONNECT tunnels a second (× direct) | 1 at a time | 16 | 64 | µs of one | \
          bulk GB/s (× direct) | round trip µs (× relay) | PSS MiB idle / 64 tunnels |"
     );
     println!("|---|---|---|---|---|---|---|---|");

@@ -57,14 +57,15 @@ impl Load {
 }
 
 /// The numbers that a client prints.
-pub fn measure(load: Load, origin: IpAddr, way: &Way) -> Result<Vec<f64>> {
+pub fn measure<const N: usize>(load: Load, origin: IpAddr, way: &Way) -> Result<[f64; N]> {
     let output = command(load, origin, way)?.output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}: {load:?}: {}", way.name, said.trim()).into());
     }
     let numbers = String::from_utf8(output.stdout)?;
-    Ok(numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
+    let numbers: Vec<f64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    numbers.try_into().map_err(|_| format!("{}: {load:?}: other numbers", way.name).into())
 }
 
 /// A client that holds tunnels until it is dropped.

@@ -43,13 +43,13 @@ pub fn measure_all(options: &Options, home: &Path, origin: IpAddr) -> Result<()>
     let ways = peers::start(&options.lnk, home, &origin.to_string())?;
     let mut figures: Vec<Figures> =
         ways.iter().map(|way| memory(way, origin)).collect::<Result<_>>()?;
-    for round in 0..=options.rounds.div_ceil(STARTS_A_ROUND) {
-        for (way, figures) in ways.iter().zip(&mut figures) {
-            let mut unused = Figures::default();
-            // The first warms up.
-            sample(way, origin, if round > 0 { figures } else { &mut unused })?;
-        }
+    let rounds = options.rounds.div_ceil(STARTS_A_ROUND);
+    // The first warms up.
+    round(&ways, origin, &mut ways.iter().map(|_| Figures::default()).collect::<Vec<_>>())?;
+    for _ in 0..rounds {
+        round(&ways, origin, &mut figures)?;
     }
+    println!("\nThe wire, {rounds} rounds, the origin behind a veth pair:\n");
     table::ways(&ways, &figures);
     Ok(())
 }
@@ -69,15 +69,25 @@ fn pss(pid: u32) -> Result<f64> {
     Ok(kibibytes / 1024.0)
 }
 
-fn sample(way: &Way, origin: IpAddr, into: &mut Figures) -> Result<()> {
-    for (load, made) in MADE.into_iter().zip(&mut into.made) {
-        let numbers = measure(load, origin, way)?;
-        made.push(numbers[0]);
-        if let Load::Make { at_once: 1, .. } = load {
-            into.one.push(numbers[1]);
+/// Each load on each way, one way after another: what else the machine does hits
+/// them all.
+fn round(ways: &[Way], origin: IpAddr, into: &mut [Figures]) -> Result<()> {
+    for (at, load) in MADE.into_iter().enumerate() {
+        for (way, into) in ways.iter().zip(&mut *into) {
+            let [a_second, one] = measure(load, origin, way)?;
+            into.made[at].push(a_second);
+            if at == 0 {
+                into.one.push(one);
+            }
         }
     }
-    into.round_trip.extend(measure(ROUND_TRIPS, origin, way)?);
-    into.fetched.extend(measure(FETCHED, origin, way)?);
+    for (way, into) in ways.iter().zip(&mut *into) {
+        let [microseconds] = measure(ROUND_TRIPS, origin, way)?;
+        into.round_trip.push(microseconds);
+    }
+    for (way, into) in ways.iter().zip(into) {
+        let [bytes] = measure(FETCHED, origin, way)?;
+        into.fetched.push(bytes);
+    }
     Ok(())
 }
