@@ -77,15 +77,16 @@ fn measure_all(options: &Options) -> Result<()> {
         Some(Part::Starts) => None,
         _ => Network::make()?,
     };
+    if network.is_none() && options.only != Some(Part::Starts) {
+        eprintln!("benches: left out, as only root makes networks: the wire");
+    }
     for user in options.users()? {
         println!("\n## {} (uid {})\n", user.name, user.uid);
         if options.only != Some(Part::Wire) {
             measure_as(options, &user, Part::Starts, &[])?;
         }
-        match &network {
-            Some(network) => measure_as(options, &user, Part::Wire, &network.words(&user))?,
-            None if options.only == Some(Part::Starts) => {}
-            None => eprintln!("benches: left out, as only root makes networks: the wire"),
+        if let Some(network) = &network {
+            measure_as(options, &user, Part::Wire, &network.words(&user))?;
         }
     }
     Ok(())

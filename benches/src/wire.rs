@@ -13,8 +13,8 @@ use crate::tunnels::{Held, Load, measure};
 /// Tunnels made at a time, and how many in all.
 const MADE: [Load; 3] = [
     Load::Make { at_once: 1, count: 500 },
-    Load::Make { at_once: 16, count: 2000 },
-    Load::Make { at_once: 64, count: 3200 },
+    Load::Make { at_once: 16, count: 4000 },
+    Load::Make { at_once: 64, count: 4000 },
 ];
 const ROUND_TRIPS: Load = Load::RoundTrips(2000);
 const FETCHED: Load = Load::Fetch(512 << 20);
