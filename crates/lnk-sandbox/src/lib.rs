@@ -16,6 +16,7 @@ pub mod faults;
 pub mod gitconfig;
 pub mod linux;
 pub mod mountinfo;
+pub mod names;
 pub mod network;
 pub mod never;
 pub mod not_run;

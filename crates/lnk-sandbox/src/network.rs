@@ -1,13 +1,14 @@
-//! What of the network a sandbox is given: a way out through its wire, and ports of
-//! this machine's loopback.
+//! What of the network a sandbox is given: a way out through its wire and ports of
+//! this machine's loopback, or this machine's own network.
 
 use lnk_spec::number::Port;
 use lnk_spec::spec::{Internet, Lan};
 use lnk_spec::upstream::Upstream;
 use lnk_wire::policy::Policy as WirePolicy;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, failed};
 use crate::faults::{Fault, Faults};
+use crate::linux::landlock;
 
 /// Where the proxy listens inside.
 pub const PROXY_PORT: u16 = 40781;
@@ -17,6 +18,9 @@ const OWN_PORTS: [u16; 2] = [PROXY_PORT, 53];
 /// The network of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
+    /// Whether it is this machine's own, which has no wire: then nothing of the rest is
+    /// given.
+    pub shared: bool,
     /// `[internet]`.
     pub internet: Internet,
     /// `[lan]`.
@@ -26,11 +30,25 @@ pub struct Network {
 }
 
 impl Network {
+    /// This machine's own.
+    #[must_use]
+    pub fn shared() -> Network {
+        Network { shared: true, ..Network::default() }
+    }
+
     /// Refuses what no sandbox can have.
     ///
     /// # Errors
-    /// [`Error::Refused`] naming the port.
+    /// [`Error::Refused`] naming the port, or what the kernel lacks.
     pub fn check(&self) -> Result<()> {
+        if self.shared && !landlock::has_scopes().map_err(failed("Landlock"))? {
+            return Err(Error::Refused(
+                "--allow network: abstract Unix sockets of this machine are in its network too, \
+                 and this kernel can't hold the program from them (Landlock's scopes, Linux \
+                 6.12); name hosts instead, with --internet-host and --lan-host"
+                    .into(),
+            ));
+        }
         match self.ports.iter().find(|port| OWN_PORTS.contains(&port.get())) {
             Some(port) => Err(Error::Refused(format!(
                 "--port {port}: it is one of the sandbox's own; another service's can be opened"
@@ -39,9 +57,14 @@ impl Network {
         }
     }
 
-    /// A line for an upstream that opens more than it seems to.
+    /// A line for what opens more than it seems to.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
+        if self.shared {
+            let line = "--allow network: the program is in this machine's own network; it reaches \
+                        every service of this machine and your network, and no log shows it";
+            return Some(line.into());
+        }
         let by_name = self.internet.upstream.filter(|its| matches!(its, Upstream::Socks5Name(_)));
         by_name.filter(|_| self.has_proxy()).map(|upstream| {
             format!(
@@ -63,11 +86,11 @@ impl Network {
         self.has_proxy() || !self.ports.is_empty()
     }
 
-    /// The ports that are listened on inside. None where the sandbox was left in the
-    /// machine's network on purpose: they would be the machine's.
+    /// The ports that are listened on inside. None where the sandbox is in the
+    /// machine's network: they would be the machine's.
     #[must_use]
     pub fn listens(&self, faults: &Faults) -> Vec<u16> {
-        if faults.has(Fault::Network) {
+        if self.shared || faults.has(Fault::Network) {
             return Vec::new();
         }
         let proxy = self.has_proxy().then_some(PROXY_PORT);

@@ -11,8 +11,9 @@ use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
+use crate::names::{self, Names, RESOLV_CONF};
 use crate::network::PROXY_PORT;
-use crate::paths::{Identity, Link};
+use crate::paths::{Identity, Link, walk};
 use crate::policy::{Hide, Policy};
 use crate::programs::Programs;
 use crate::programs::loader::{self, Unpatchable};
@@ -155,6 +156,8 @@ pub struct Plan {
     pub program: Vec<OsString>,
     /// Ports at the sandbox's own loopback that are served from outside.
     pub listens: Vec<u16>,
+    /// Whether it is in the machine's network, not one of its own.
+    pub shares_network: bool,
     /// Which programs it may start, that one among them.
     pub programs: Programs,
     /// The working folder, a real path.
@@ -217,6 +220,7 @@ impl Plan {
             program: program.to_vec(),
             programs,
             listens: policy.network.listens(&policy.faults),
+            shares_network: policy.network.shared,
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts.ordered(),
@@ -323,12 +327,15 @@ impl Layout {
         for entry in system::programs() {
             self.entry(entry);
         }
-        if !policy.grants.iter().any(|grant| grant.held.real == Path::new("/etc")) {
+        let etc_is_granted =
+            policy.grants.iter().any(|grant| grant.held.real == Path::new("/etc"));
+        if !etc_is_granted {
             self.tmpfs("/etc", 0o755, true);
             for entry in system::etc() {
                 self.entry(entry);
             }
-            for (name, content) in system::generated_etc(&policy.accounts, &policy.home) {
+            let names = Names::inside(policy);
+            for (name, content) in system::generated_etc(&policy.accounts, &policy.home, names) {
                 self.mounts.push(Mount::File {
                     target: Path::new("/etc").join(name),
                     content,
@@ -339,6 +346,9 @@ impl Layout {
                 .push(Mount::Link { target: "/etc/mtab".into(), to: "../proc/self/mounts".into() });
         }
         self.tmpfs("/run", 0o755, false);
+        if policy.network.shared && etc_is_granted {
+            self.name_servers_in_run();
+        }
         self.tmpfs(OWN_FOLDER, 0o755, true);
         self.mounts.push(Mount::File { target: EMPTY_COVER.into(), content: Vec::new(), mode: 0 });
         for (target, folder) in system::kernel_files(root) {
@@ -347,6 +357,18 @@ impl Layout {
             } else {
                 self.cover(target, &[], 0, false, None);
             }
+        }
+    }
+
+    /// `/etc/resolv.conf` is the machine's, and may lead into `/run`, which isn't: then
+    /// what it leads to is put there.
+    fn name_servers_in_run(&mut self) {
+        let Ok(walked) = walk(Path::new(RESOLV_CONF)) else { return };
+        if walked.real.starts_with("/run")
+            && let Some(content) = names::read(&walked.real)
+        {
+            self.mounts.push(Mount::File { target: walked.real, content, mode: 0o644 });
+            self.links(&walked.links);
         }
     }
 

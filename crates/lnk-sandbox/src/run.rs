@@ -225,12 +225,13 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
         .not_executed
         .as_ref()
         .map(|(errno, path)| not_run::explain(*errno, path, &request.program[0], caller, plan));
-    let sockets = ended.refused_sockets.iter().map(|path| {
-        format!(
-            "refused the socket {}: a socket of this machine's can't be reached from inside",
-            shown::escaped(path)
-        )
-    });
+    let why = if plan.shares_network {
+        "with --allow network only those in its own /tmp can be told from this machine's"
+    } else {
+        "a socket of this machine's can't be reached from inside"
+    };
+    let sockets = ended.refused_sockets.iter();
+    let sockets = sockets.map(|path| format!("refused the socket {}: {why}", shown::escaped(path)));
     let mut refused: Vec<String> = sockets.collect();
     if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
         refused

@@ -411,6 +411,7 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         check: None,
         name: spec.name.as_ref().map(ToString::to_string),
         network: Network {
+            shared: false,
             internet: spec.internet.clone(),
             lan: spec.lan.clone(),
             ports: spec.localhost.ports.clone(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode};
 
 use crate::account::Accounts;
+use crate::names::Names;
 use crate::paths::{Identity, real_or_written};
 
 /// Folders of programs and libraries, read whole where they exist.
@@ -153,10 +154,14 @@ fn readable_by_all(at: &Path) -> Option<Entry> {
     })
 }
 
-/// The files of `/etc` that are made for the sandbox: who lives there, and that
-/// no name resolves beyond itself.
+/// The files of `/etc` that are made for the sandbox: who lives there, and how names
+/// are looked up.
 #[must_use]
-pub fn generated_etc(accounts: &Accounts, home: &Path) -> Vec<(&'static str, Vec<u8>)> {
+pub fn generated_etc(
+    accounts: &Accounts,
+    home: &Path,
+    names: Names,
+) -> Vec<(&'static str, Vec<u8>)> {
     let own = &accounts.own;
     let home = home.as_os_str().as_bytes();
     let mut passwd = Vec::new();
@@ -174,10 +179,10 @@ pub fn generated_etc(accounts: &Accounts, home: &Path) -> Vec<(&'static str, Vec
     vec![
         ("passwd", passwd),
         ("group", group),
-        ("hosts", b"127.0.0.1 localhost lnk\n::1 localhost ip6-localhost\n".to_vec()),
+        ("hosts", names.hosts),
         ("hostname", b"lnk\n".to_vec()),
-        ("resolv.conf", Vec::new()),
-        ("nsswitch.conf", b"passwd: files\ngroup: files\nshadow: files\nhosts: files\nnetworks: files\nprotocols: files\nservices: files\n".to_vec()),
+        ("resolv.conf", names.resolv_conf),
+        ("nsswitch.conf", format!("passwd: files\ngroup: files\nshadow: files\nhosts: {}\nnetworks: files\nprotocols: files\nservices: files\n", names.by).into_bytes()),
         ("machine-id", Vec::new()),
     ]
 }

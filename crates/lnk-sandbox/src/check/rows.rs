@@ -44,6 +44,8 @@ const READ_ONLY: &[i32] = &[libc::EROFS, libc::EACCES];
 const CLOSED_TO_YOU: &str = "its permissions close it to you";
 /// What the proxy's refusal counts as.
 const REFUSED_BY_PROXY: &[i32] = &[libc::EACCES];
+/// The flag that gives this machine's own network.
+const SHARED: &str = "--allow network";
 /// What a network namespace without a route answers.
 const NO_ROUTE: &[i32] = &[libc::ENETUNREACH];
 
@@ -231,6 +233,23 @@ impl<'a> Table<'a> {
             shows: Shows::Inside,
         });
         self.rows.last_mut().expect("just pushed")
+    }
+
+    /// A row of what the network namespace holds, or this machine's network opens.
+    fn add_way_out(
+        &mut self,
+        what: impl Into<String>,
+        attempt: Try,
+        blocked: &'static [i32],
+    ) -> &mut Row {
+        let shared = self.policy.network.shared;
+        let row = self.add(what, attempt, blocked);
+        if shared {
+            row.allowed = Some(SHARED.into());
+        } else {
+            row.layers = vec![("network namespace", namespace("net"))];
+        }
+        row
     }
 
     fn cannot(&mut self, what: impl Into<String>, why: &io::Error) {
@@ -538,8 +557,16 @@ impl<'a> Table<'a> {
             Ok(listener) => {
                 self.held.push(listener.into());
                 let connect = Try::ConnectAbstract { name };
-                let row = self.add(what, connect, &[libc::ECONNREFUSED, libc::EACCES]);
-                row.layers = vec![("network namespace", namespace("net"))];
+                let shared = self.policy.network.shared;
+                let refused = &[libc::ECONNREFUSED, libc::EACCES, libc::EPERM];
+                let row = self.add(what, connect, refused);
+                row.layers = match shared {
+                    false => vec![("network namespace", namespace("net"))],
+                    true => vec![
+                        ("broker", Seen::By(Evidence::NoAbstract)),
+                        ("landlock", Seen::By(Evidence::Landlock { outside: 0 })),
+                    ],
+                };
             }
             Err(error) => self.leave_out(what, reason(&error)),
         }
@@ -599,7 +626,7 @@ impl<'a> Table<'a> {
             match TcpListener::bind((ip, 0)).and_then(|server| Ok((server.local_addr()?, server))) {
                 Ok((to, server)) => {
                     self.held.push(server.into());
-                    self.add(what, Try::ConnectTcp { to }, refused).layers = network();
+                    self.add_way_out(what, Try::ConnectTcp { to }, refused);
                 }
                 Err(error) => self.leave_out(what, reason(&error)),
             }
@@ -611,9 +638,9 @@ impl<'a> Table<'a> {
             match bound {
                 Ok((to, server)) => {
                     let word = Bait::name()?;
-                    let row = self.add(what, Try::SendUdp { to, word: word.clone() }, refused);
+                    let send = Try::SendUdp { to, word: word.clone() };
+                    let row = self.add_way_out(what, send, refused);
                     row.control = Try::SendUdp { to, word: Bait::name()? };
-                    row.layers = network();
                     row.shows = Shows::Word(server, word);
                 }
                 Err(error) => self.leave_out(what, reason(&error)),
@@ -644,23 +671,29 @@ impl<'a> Table<'a> {
         }
         const NO_ROUTE_OUTSIDE: &str = "this machine has no route there";
         for (what, ip, port) in routes {
-            let row = self.add(what, Try::Route { to: SocketAddr::new(ip, port) }, NO_ROUTE);
-            row.layers = network();
-            row.optional = Some(NO_ROUTE_OUTSIDE);
+            let route = Try::Route { to: SocketAddr::new(ip, port) };
+            self.add_way_out(what, route, NO_ROUTE).optional = Some(NO_ROUTE_OUTSIDE);
         }
         for to in INTERNET {
             let version = if to.is_ipv4() { "IPv4" } else { "IPv6" };
             let refused = &[libc::ENETUNREACH, libc::EACCES, libc::EPERM, libc::EPROTONOSUPPORT];
-            let row = self.add(format!("ping the internet, {version}"), Try::Ping { to }, refused);
-            row.layers = network();
+            let what = format!("ping the internet, {version}");
+            let row = self.add_way_out(what, Try::Ping { to }, refused);
             row.optional = Some("this machine lets you ping nobody");
+        }
+        let what = "look a name of the internet up";
+        if self.policy.network.shared {
+            // It would ask this machine's name server.
+            self.opened.push(Opened { what: what.into(), flag: SHARED.into() });
+            let what = "take a port or an abstract name that programs outside look for";
+            self.gaps.push(Opened { what: what.into(), flag: SHARED.into() });
+            return;
         }
         // A name that is nobody's (RFC 6761). Outside only this machine's own is
         // looked up, which shows that looking up works, and asks nobody.
         let resolve = Try::Resolve { name: "lnk-check.invalid".into() };
-        let row = self.add("look a name of the internet up", resolve, &[libc::ENOENT]);
+        let row = self.add_way_out(what, resolve, &[libc::ENOENT]);
         row.control = Try::Resolve { name: "localhost".into() };
-        row.layers = network();
         row.optional = Some("this machine has no getent");
         if let Some(list) = self.policy.programs.list() {
             let getent = real_or_written(Path::new(GETENT));
@@ -892,10 +925,6 @@ fn namespace(kind: &str) -> Seen {
         }
         Err(_) => Seen::Answer,
     }
-}
-
-fn network() -> Vec<(&'static str, Seen)> {
-    vec![("network namespace", namespace("net"))]
 }
 
 /// This machine's address on the way to another.

@@ -496,6 +496,8 @@ pub enum Evidence {
     TypingIsOff,
     /// keyctl(2) is filtered.
     KeyFilter,
+    /// An abstract name that is nobody's is refused, before it is looked up.
+    NoAbstract,
     /// No capability, and none to be had.
     NoCapabilities,
     /// The mount namespace belongs to a user namespace around this one, where
@@ -535,6 +537,10 @@ impl Evidence {
             }
             Evidence::KeyFilter => {
                 Some(errno(lnk_sys::keyring::find_in_session(c"none")) == Some(libc::EPERM))
+            }
+            Evidence::NoAbstract => {
+                let nobodys = Try::ConnectAbstract { name: "lnk-check-nobodys".into() };
+                Some(nobodys.make(&[]) == Answer::Refused(libc::EACCES))
             }
             Evidence::MountsOfAnother => mounts_are_of_another(),
             Evidence::NoCapabilities => {

@@ -24,16 +24,17 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What both renderers share: new namespaces of every kind, no capability,
-    /// no further user namespace, and the end with the parent's.
+    /// What both renderers share: new namespaces of every kind, but of the network where
+    /// the plan shares the machine's, no capability, no further user namespace, and the
+    /// end with the parent's.
     #[must_use]
-    pub fn base(faults: &Faults) -> Self {
-        let mut arguments = Self::namespaces(faults);
+    pub fn base(plan: &Plan) -> Self {
+        let mut arguments = Self::namespaces(&plan.faults, plan.shares_network);
         arguments.extend(["--die-with-parent"]);
         arguments
     }
 
-    fn namespaces(faults: &Faults) -> Self {
+    fn namespaces(faults: &Faults, shares_network: bool) -> Self {
         let mut arguments = Arguments::default();
         let flags = [
             "--unshare-user",
@@ -46,7 +47,7 @@ impl Arguments {
             "--as-pid-1",
         ];
         let left_out = |flag: &str| match flag {
-            "--unshare-net" => faults.has(Fault::Network),
+            "--unshare-net" => shares_network || faults.has(Fault::Network),
             "--unshare-pid" | "--as-pid-1" => faults.has(Fault::Processes),
             "--unshare-user" => faults.has(Fault::Users),
             "--disable-userns" => faults.has(Fault::Users) || faults.has(Fault::NamespaceLimit),
@@ -84,7 +85,7 @@ impl Arguments {
     #[must_use]
     pub fn least(program: &Path) -> Self {
         let faults = Faults::default();
-        let mut arguments = Self::namespaces(&faults);
+        let mut arguments = Self::namespaces(&faults, false);
         arguments.kernels_mounts(&faults);
         arguments.own_binary(program);
         arguments.extend(["--remount-ro", "/proc", "--remount-ro", "/"]);

@@ -42,6 +42,8 @@ pub struct Orders {
     pub programs: Option<Vec<Executable>>,
     /// Whether each start of a program is told.
     pub tells_programs: bool,
+    /// Whether it is in the machine's network, whose abstract sockets Landlock holds.
+    pub shares_network: bool,
     /// What must be where before anything runs; for mounts made by path.
     pub expected: Vec<Expected>,
     /// Signals that the caller had ignored on purpose, as nohup(1) does.
@@ -98,7 +100,8 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
     if !orders.faults.has(Fault::Landlock) {
         let listed = !orders.faults.has(Fault::Programs);
         let programs = orders.programs.as_deref().filter(|_| listed);
-        super::landlock::restrict(&orders.writable, &orders.private, programs)
+        let Orders { writable, private, shares_network, .. } = &orders;
+        super::landlock::restrict(writable, private, programs, *shares_network)
             .map_err(|error| format!("Landlock: {error}"))?;
     }
     let watch = match orders.programs {

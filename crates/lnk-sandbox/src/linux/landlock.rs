@@ -15,22 +15,38 @@ use crate::linux::judged::Executable;
 const DEVICES: [&str; 9] =
     ["null", "zero", "full", "random", "urandom", "tty", "console", "pts", "ptmx"];
 
+/// The first ABI with scopes, of Linux 6.12.
+const SCOPES: u32 = 6;
+
+/// Whether this kernel can keep abstract Unix sockets apart.
+///
+/// # Errors
+/// Landlock is there and can't be asked.
+pub fn has_scopes() -> std::io::Result<bool> {
+    Ok(lnk_sys::landlock_abi::version()?.is_some_and(|version| version >= SCOPES))
+}
+
 /// Restricts this process, and all that it starts, to reading and executing
 /// what the mounts show, and to writing `writable` folders, `private` places
 /// and devices. Where `programs` are given, nothing else is executed. Its
-/// signals and abstract sockets stay among its own processes (Linux 6.12).
+/// signals and abstract sockets stay among its own processes (Linux 6.12), without
+/// fail where they `must_stay`.
 ///
 /// Returns `false` on a kernel without Landlock, which has the mounts alone.
 ///
 /// # Errors
-/// Landlock is there and refuses, or isn't and programs were given: the run
-/// must not start.
+/// Landlock is there and refuses, or lacks what programs or `must_stay` need: the
+/// run must not start.
 pub fn restrict(
     writable: &[impl AsRef<Path>],
     private: &[impl AsRef<Path>],
     programs: Option<&[Executable]>,
+    must_stay: bool,
 ) -> Result<bool, String> {
     match lnk_sys::landlock_abi::version().map_err(|error| error.to_string())? {
+        version if must_stay && version.is_none_or(|version| version < SCOPES) => {
+            Err("the machine's network needs its scopes (Linux 6.12)".into())
+        }
         Some(version) => restrict_to(known_abi(version), writable, private, programs)
             .map(|()| true)
             .map_err(|error| format!("{error:#}")),

@@ -100,7 +100,7 @@ impl Launch<'_> {
         let Some(pipes) = begun.pipes.take() else {
             return Err(failed("the pipes to the joiner")(Errno::BADF).into());
         };
-        let mut arguments = Arguments::base(&self.plan.faults);
+        let mut arguments = Arguments::base(self.plan);
         arguments.extend(["--tmpfs", "/run"]);
         arguments.extend(["--file", &number(&pipes.sync_read), "/run/.joiner"]);
         arguments.extend(["--info-fd", &number(&pipes.info_write)]);
@@ -123,7 +123,7 @@ impl Launch<'_> {
     }
 
     fn prepare_without_joiner(&self, path: &Path) -> Result<(Begun, Vec<u8>), LaunchError> {
-        let mut arguments = Arguments::base(&self.plan.faults);
+        let mut arguments = Arguments::base(self.plan);
         arguments.mounts(self.plan).map_err(failed("bubblewrap's arguments"))?;
         let (arguments, files) = arguments.into_bytes(ON_COMMAND_LINE).map_err(too_many_mounts)?;
         let begun = Begun::without_joiner(path, &files, &self.plan.faults)?;
@@ -220,6 +220,7 @@ impl Launch<'_> {
             private: plan.private.iter().map(Place::from).collect(),
             programs: plan.programs.list().map(executables),
             tells_programs: plan.programs != Programs::Any,
+            shares_network: plan.shares_network,
             expected,
             ignored,
             faults: plan.faults.clone(),
@@ -660,9 +661,11 @@ impl Run<'_> {
         let netns_cookie =
             lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
         self.execs = execs(self.launch.plan, &root).map_err(failed("an event descriptor"))?;
+        // In the machine's network it would tell of the machine's sockets.
+        let diag = Some(diag).filter(|_| !self.launch.plan.shares_network);
         self.broker = Some(Broker::new(
             listener,
-            Inside { root, private, diag: Some(diag), netns_cookie },
+            Inside { root, private, diag, netns_cookie },
             self.execs.as_ref().map(Execs::answers),
         ));
         self.serve()?;

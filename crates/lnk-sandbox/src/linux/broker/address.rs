@@ -8,8 +8,8 @@ const FAMILY: usize = size_of::<libc::sa_family_t>();
 /// An address to connect a Unix socket to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unix<'a> {
-    /// A name of the network namespace, not of a file.
-    Abstract,
+    /// A name of the network namespace, not of a file; any bytes.
+    Abstract(&'a [u8]),
     /// A path, not empty.
     Path(&'a [u8]),
 }
@@ -41,7 +41,7 @@ pub fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
     }
     match path {
         [] => Err(Errno::INVAL),
-        [0, ..] => Ok(Unix::Abstract),
+        [0, name @ ..] => Ok(Unix::Abstract(name)),
         _ => Ok(Unix::Path(path.split(|&byte| byte == 0).next().unwrap_or(path))),
     }
 }
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_leading_zero_is_an_abstract_name() {
-        assert_eq!(unix(&address(b"\0/tmp/a")), Ok(Unix::Abstract));
-        assert_eq!(unix(&address(b"\0")), Ok(Unix::Abstract));
+        assert_eq!(unix(&address(b"\0/tmp/a")), Ok(Unix::Abstract(b"/tmp/a")));
+        assert_eq!(unix(&address(b"\0")), Ok(Unix::Abstract(b"")));
     }
 
     #[test]

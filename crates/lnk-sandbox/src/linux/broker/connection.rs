@@ -17,6 +17,10 @@ use super::{Inside, path};
 
 /// How many refused paths are kept.
 const REFUSED: usize = 32;
+/// Most connects under way at one time.
+const MOST: usize = 64;
+/// The same where they go to other machines, which may take minutes to answer.
+const MOST_AFAR: usize = 1024;
 
 /// Decides for one sandbox.
 #[derive(Debug)]
@@ -72,6 +76,11 @@ impl Judge {
         }
     }
 
+    /// How many connects may be under way at one time.
+    pub(super) fn most(&self) -> usize {
+        if self.sockets.is_some() { MOST } else { MOST_AFAR }
+    }
+
     /// What a notification asks for, if it may be.
     ///
     /// # Errors
@@ -98,8 +107,11 @@ impl Judge {
         match address::unix(&asked.address)? {
             // The kernel looks it up in the socket's namespace, which is shared
             // with the host when there are no own sockets to ask about.
-            Unix::Abstract if self.sockets.is_some() => Ok(asked.unchanged()),
-            Unix::Abstract => Err(Errno::ACCESS),
+            Unix::Abstract(_) if self.sockets.is_some() => Ok(asked.unchanged()),
+            Unix::Abstract(name) => {
+                self.note_refused([b"@", name].concat());
+                Err(Errno::ACCESS)
+            }
             Unix::Path(path) => {
                 let (file, path) = self.open(path, asked.from.as_ref())?;
                 self.allow_file(&file, path)?;

@@ -13,10 +13,12 @@
 //!   that came in as an inherited descriptor is refused.
 //! - IPv4 and IPv6: connected as asked. The namespace is the fence.
 //! - Unix, abstract: connected as asked. The kernel looks the name up in the
-//!   socket's own namespace.
+//!   socket's own namespace. Refused where that is the machine's: Landlock, which
+//!   would hold the program, doesn't hold the broker.
 //! - Unix, by path: the path is resolved inside the sandbox's root and the file
 //!   held. It is connected when it lies on one of the sandbox's private tmpfs,
-//!   or when a socket of the sandbox's namespace is bound to it (`diag`).
+//!   or, where the namespace is the sandbox's own, when a socket of it is bound to it
+//!   (`diag`).
 //! - Other families: refused.
 //!
 //! Refused is `EACCES`. Differences that a program can see: the peer's
@@ -71,7 +73,8 @@ pub struct Inside {
 /// Answers the calls of the sandbox that aren't `connect(2)` but arrive on the
 /// same listener: it is given the listener, to ask whether a call waits still,
 /// and the notification. It is called on the broker's threads, several at a time;
-/// while it runs, a further thread serves, up to 65 in all. Those threads have no
+/// while it runs, a further thread serves, up to 65 in all, 1025 in the machine's
+/// network. Those threads have no
 /// capability but `CAP_SYS_PTRACE`.
 pub type Others = Box<dyn Fn(BorrowedFd<'_>, &Notification) -> Answer + Send + Sync>;
 
@@ -136,8 +139,8 @@ impl Broker {
     }
 
     /// The paths of Unix sockets that were refused, as the program asked for
-    /// them (a relative one behind its working folder), each once, in their
-    /// order, the first 32. Untrusted bytes: escape them before a terminal.
+    /// them (a relative one behind its working folder; an abstract name behind an
+    /// `@`), each once, in their order, the first 32. Untrusted bytes: escape them before a terminal.
     #[must_use]
     pub fn refused(&self) -> Vec<Vec<u8>> {
         self.workers.judge().refused()

@@ -23,8 +23,6 @@ use super::connection::Judge;
 use super::target;
 use super::{Answer, Others};
 
-/// Most connects under way at one time.
-const MOST: usize = 64;
 /// A thread's stack, in bytes: it has a few small buffers.
 const STACK: usize = 256 << 10;
 /// How often the connects under way are looked at.
@@ -270,7 +268,7 @@ impl Shared {
     /// The calling worker stops waiting; whether another waits.
     fn leave_one_waiting(self: &Arc<Self>, state: &mut State) -> bool {
         state.waiting -= 1;
-        state.waiting > 0 || (state.workers <= MOST && self.add_worker(state).is_ok())
+        state.waiting > 0 || (state.workers <= self.judge.most() && self.add_worker(state).is_ok())
     }
 
     /// All of the duplicates are closed when it returns: the caller may count

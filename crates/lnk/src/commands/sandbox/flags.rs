@@ -28,13 +28,22 @@ const MODELS: &str = "Let it use a model";
 const TOOLS: &str = "Call a tool that runs outside";
 const BROWSER: &str = "Open a page in your browser";
 
-/// What `--allow` takes, and whether this version has it.
-const PERMISSIONS: [(&str, bool); 5] = [
-    ("read-home", true),
-    ("network", false),
-    ("open", false),
-    ("localhost", false),
-    ("developer-tools", false),
+/// What `--allow` gives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Permission {
+    /// The home folder to read, as `--read '~'` does.
+    ReadHome,
+    /// This machine's own network, without a wire. No spec says it.
+    Network,
+}
+
+/// What `--allow` takes; nothing where this version doesn't have it.
+const PERMISSIONS: [(&str, Option<Permission>); 5] = [
+    ("read-home", Some(Permission::ReadHome)),
+    ("network", Some(Permission::Network)),
+    ("open", None),
+    ("localhost", None),
+    ("developer-tools", None),
 ];
 
 // No doc comment: it would take the place of the command's.
@@ -127,12 +136,48 @@ fn program() -> impl TypedValueParser<Value = Program> {
 }
 
 impl Flags {
-    /// The flags as a spec, paths as typed.
+    /// Whether they give this machine's own network, which no spec says.
+    pub fn share_network(&self) -> Result<bool> {
+        if !self.has(Permission::Network)? {
+            return Ok(false);
+        }
+        match self.limits_network() {
+            Some(flag) => Err(CommandError::Because(format!(
+                "{flag} and --allow network contradict each other: the latter is this machine's \
+                 whole network, without a proxy; leave one out"
+            ))),
+            None => Ok(true),
+        }
+    }
+
+    /// A flag that names a part of the network.
+    fn limits_network(&self) -> Option<&'static str> {
+        let flags = [
+            ("--internet-host", !self.internet_host.is_empty()),
+            ("--proxy", self.proxy),
+            ("--tcp", !self.tcp.is_empty()),
+            ("--upstream", self.upstream.is_some()),
+            ("--per-minute", self.per_minute.is_some()),
+            ("--lan-host", !self.lan_host.is_empty()),
+            ("--port", !self.port.is_empty()),
+            ("--model", !self.model.is_empty()),
+        ];
+        flags.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+
+    fn has(&self, permission: Permission) -> Result<bool> {
+        let given = self.allow.iter().map(|name| named(name));
+        let given = given.collect::<Result<Vec<Permission>>>()?;
+        Ok(given.contains(&permission))
+    }
+
+    /// The flags as a spec, paths as typed; but for what [`Flags::share_network`] says.
     pub fn spec(self) -> Result<Spec> {
         let mut spec = Spec::default();
+        let reads_home = self.has(Permission::ReadHome)?;
         spec.files.read = self.read;
-        for name in &self.allow {
-            spec.files.read.push(opened_by(name)?);
+        if reads_home {
+            spec.files.read.push("~".parse().expect("neither empty nor with a NUL"));
         }
         spec.files.write = self.write;
         spec.files.write_dot_files = self.write_dot_files;
@@ -154,16 +199,15 @@ impl Flags {
     }
 }
 
-/// What a permission opens for reading.
-fn opened_by(name: &OsStr) -> Result<SpecPath> {
+/// The permission by a name.
+fn named(name: &OsStr) -> Result<Permission> {
     let because = |line| Err(CommandError::Because(line));
     let typed = name.to_string_lossy();
     match PERMISSIONS.iter().find(|(known, _)| *known == typed) {
-        Some((_, true)) => Ok("~".parse().expect("neither empty nor with a NUL")),
-        Some((_, false)) => because(format!(
-            "--allow {typed} isn't available in this version: the program has no network, and \
-             only the folders that --read and --write name"
-        )),
+        Some((_, Some(permission))) => Ok(*permission),
+        Some((_, None)) => {
+            because(format!("--allow {typed} isn't built yet in this version; leave it out"))
+        }
         None => match nearest(&typed, PERMISSIONS.map(|(known, _)| known)) {
             Some(meant) => {
                 because(format!("--allow knows no permission '{typed}': did you mean {meant}?"))

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::ArgAction;
 use lnk_sandbox::Renderer;
 use lnk_sandbox::consent::Question;
+use lnk_sandbox::network::Network;
 use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec::diff::Grants;
 use lnk_sandbox::spec_file::{self, SpecFile};
@@ -164,6 +165,8 @@ enum Purpose {
 /// What was asked for, read.
 pub struct Wanted {
     flags: Spec,
+    /// Whether this machine's own network takes the place of any other.
+    shares_network: bool,
     spec: Option<PathBuf>,
     yes: bool,
     check: Option<u32>,
@@ -175,6 +178,7 @@ impl Asked {
     /// The flags read as a spec.
     pub fn wanted(self) -> Result<Wanted> {
         Ok(Wanted {
+            shares_network: self.flags.share_network()?,
             flags: self.flags.spec()?,
             spec: self.spec,
             yes: self.yes,
@@ -212,7 +216,8 @@ impl Wanted {
                 file.request(flags, &grants, program, renderer)?
             }
         };
-        let request = Request { check: self.check, ..request };
+        let network = if self.shares_network { Network::shared() } else { request.network };
+        let request = Request { check: self.check, network, ..request };
         #[cfg(feature = "faults")]
         let request = Request { faults: left_out(&self.fault)?, ..request };
         Ok(request)
@@ -250,6 +255,7 @@ impl Wanted {
         words.extend(internet.per_minute.iter().map(|rate| said("--per-minute=", rate)));
         words.extend(lan.hosts.iter().map(|host| said("--lan-host=", host)));
         words.extend(localhost.ports.iter().map(|port| said("--port=", port)));
+        words.extend(self.shares_network.then(|| "--allow=network".into()));
         words.extend(self.spec.iter().map(|spec| path("--spec=", spec)));
         words.extend(self.yes.then(|| "--yes".into()));
         words.push(format!("--of-check={}", std::process::id()).into());

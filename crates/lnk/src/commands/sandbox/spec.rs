@@ -6,7 +6,7 @@ use lnk_sandbox::spec_file::{SpecFile, printed_flags};
 
 use super::caller;
 use super::flags::{A_SPEC, Flags};
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::ui;
 
 const EXAMPLES: &str = "\
@@ -33,6 +33,12 @@ pub struct Args {
 }
 
 pub fn spec(args: Args) -> Result<u8> {
+    if args.flags.share_network()? {
+        return Err(CommandError::Because(
+            "--allow network: no spec says it; leave it out here, and give it to 'lnk sandbox run'"
+                .into(),
+        ));
+    }
     let (caller, flags) = (caller()?, args.flags.spec()?);
     let text = match args.spec {
         Some(file) => SpecFile::read(&file, &caller)?.printed(flags, &caller)?,
