@@ -327,8 +327,7 @@ impl Layout {
         for entry in system::programs() {
             self.entry(entry);
         }
-        let etc_is_granted =
-            policy.grants.iter().any(|grant| grant.held.real == Path::new("/etc"));
+        let etc_is_granted = policy.grants.iter().any(|grant| grant.held.real == Path::new("/etc"));
         if !etc_is_granted {
             self.tmpfs("/etc", 0o755, true);
             for entry in system::etc() {
@@ -368,7 +367,8 @@ impl Layout {
             && let Some(content) = names::read(&walked.real)
         {
             self.mounts.push(Mount::File { target: walked.real, content, mode: 0o644 });
-            self.links(&walked.links);
+            let links = walked.links.into_iter().filter(|link| link.at.starts_with("/run"));
+            self.links(&links.collect::<Vec<_>>());
         }
     }
 

@@ -229,6 +229,17 @@ fn without_the_network_namespace_the_network_leaks() {
 }
 
 #[test]
+fn abstract_sockets_of_a_shared_network_have_two_layers() {
+    each!(|env| {
+        let (flags, row) =
+            (["--allow", "network"], "connect to an abstract Unix socket of this machine");
+        leaks(env, &["broker", "landlock"], &flags, &[row]);
+        holds(env, "broker", &flags, row, "broker");
+        holds(env, "landlock", &flags, row, "landlock");
+    });
+}
+
+#[test]
 fn an_inherited_descriptor_leaks() {
     each!(|env| leaks(env, &["descriptors"], &[], &["use a file that was open outside"]));
 }

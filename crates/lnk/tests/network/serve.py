@@ -9,7 +9,7 @@ import urllib.parse
 
 def main():
     name, *arguments = sys.argv[1:]
-    {"http": serve_http, "counter": serve_counter}[name](*arguments)
+    {"http": serve_http, "counter": serve_counter, "dns": serve_names}[name](*arguments)
 
 
 def serve_http(address, port):
@@ -41,6 +41,23 @@ def serve_http(address, port):
     server = Server((address, int(port)), Handler)
     print("serves", flush=True)
     server.serve_forever()
+
+
+def serve_names(address, name, leads_to):
+    """A name server that knows one name, and its IPv4 address only (RFC 1035)."""
+    known = b"".join(bytes([len(part)]) + part.encode() for part in name.split(".")) + b"\0"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind((address, 53))
+        print("serves", flush=True)
+        while True:
+            query, sender = server.recvfrom(512)
+            question = query[12 : query.index(0, 12) + 5]
+            asked, kind = question[:-4].lower(), question[-4:-2]
+            record = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(leads_to)
+            answers = [record] if asked == known and kind == b"\0\1" else []
+            flags = b"\x81\x80" if asked == known else b"\x81\x83"
+            counts = b"\0\1" + bytes([0, len(answers)]) + b"\0\0\0\0"
+            server.sendto(query[:2] + flags + counts + question + b"".join(answers), sender)
 
 
 def serve_counter(control, *endpoints):
