@@ -155,7 +155,12 @@ async fn exchange(
     };
     let open = calls.open(call);
     let mut origin_buffer = BytesMut::new();
-    match pass_both(client, buffer, &mut origin, &mut origin_buffer, request, &open).await {
+    let passed = pass_both(client, buffer, &mut origin, &mut origin_buffer, request, &open).await;
+    if !matches!(passed, Passed::Whole { keep_alive: true } | Passed::Switched) {
+        // The kernel keeps nothing of a request for an origin that doesn't read it.
+        let _ = origin.set_zero_linger();
+    }
+    match passed {
         Passed::Whole { keep_alive: true } if request.keep_alive => Next::Request,
         Passed::Whole { .. } => Next::Linger,
         Passed::Switched => {

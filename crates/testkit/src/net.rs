@@ -75,18 +75,20 @@ impl Net {
     ///
     /// # Panics
     /// When it ends first.
-    pub fn serve<const N: usize>(&mut self, argv: [&str; N]) -> &mut Self {
+    pub fn serve<'a>(&mut self, argv: impl AsRef<[&'a str]>) -> &mut Self {
+        let argv = argv.as_ref();
         let child = self.hosts.command(argv).stdout(Stdio::piped()).spawn().expect("nsenter");
-        self.keep(child, &argv)
+        self.keep(child, argv)
     }
 
     /// [`serve`](Self::serve) on the machine that `lnk` runs on.
     ///
     /// # Panics
     /// When it ends first.
-    pub fn serve_here<const N: usize>(&mut self, argv: [&str; N]) -> &mut Self {
+    pub fn serve_here<'a>(&mut self, argv: impl AsRef<[&'a str]>) -> &mut Self {
+        let argv = argv.as_ref();
         let child = self.machine.command(argv).stdout(Stdio::piped()).spawn().expect("nsenter");
-        self.keep(child, &argv)
+        self.keep(child, argv)
     }
 
     fn keep(&mut self, mut server: Child, argv: &[&str]) -> &mut Self {
@@ -151,7 +153,7 @@ impl Namespace {
         ["nsenter", &net, "--"].map(OsString::from).into()
     }
 
-    fn command<const N: usize>(&self, argv: [&str; N]) -> Command {
+    fn command(&self, argv: &[&str]) -> Command {
         let words = self.words();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(argv);

@@ -1,5 +1,9 @@
 //! The other machines that tests of the way out speak to.
+#![allow(dead_code, reason = "no test needs all of it")]
 
+use std::fs;
+
+use lnk_sandbox::wire::log::{What, records};
 use testkit::{Call, Net, TestEnv};
 
 /// `serve.py` and which of its servers.
@@ -27,19 +31,56 @@ pub fn run_with_names<const N: usize>(
     flags: &str,
     program: [&str; N],
 ) -> Call {
+    run_words(env, net, names, flags, &program)
+}
+
+/// [`run_with_names`] of any number of words.
+pub fn run_words(
+    env: &TestEnv,
+    net: &Net,
+    names: &[(&str, &str)],
+    flags: &str,
+    program: &[&str],
+) -> Call {
     let hosts = env.home().join("hosts");
     net.names(&hosts, names);
     let words = ["sandbox", "run", "--read", "."].into_iter().chain(flags.split_whitespace());
-    env.lnk(words.chain(["--"]).chain(program)).within(net).replaced("/etc/hosts", hosts)
+    let words = words.chain(["--"]).chain(program.iter().copied());
+    env.lnk(words).within(net).replaced("/etc/hosts", hosts)
 }
 
 /// Connections, bytes up and bytes down that a counter has counted since the last time.
 pub fn counted(env: &TestEnv, net: &Net, control: &str) -> [u64; 3] {
+    let told = told(env, net, control);
+    let numbers: Vec<u64> =
+        told.split_whitespace().map(|it| it.parse().expect("a number")).collect();
+    numbers.try_into().expect("three numbers")
+}
+
+/// What the log says since the last time, a call's line each:
+/// `http 10.77.0.2:80 ended 12 34`.
+pub fn logged(env: &TestEnv) -> Vec<String> {
+    let file = env.home().join(".config/lnk/sandbox/wire.log");
+    let bytes = fs::read(&file).expect("a call was made");
+    fs::remove_file(file).expect("own file");
+    let lines = records(&bytes).map(|record| {
+        let line = record.line;
+        let host = line.host.unwrap_or_default();
+        let to = format!("{} {host}:{}", line.verb.as_str(), line.port.unwrap_or_default());
+        match line.what {
+            What::Allowed => format!("{to} allowed"),
+            What::Refused { reason } => format!("{to} refused: {reason}"),
+            What::Failed { reason } => format!("{to} failed: {reason}"),
+            What::Ended { up, down, .. } => format!("{to} ended {up} {down}"),
+        }
+    });
+    lines.collect()
+}
+
+/// One line of what a server of the tests tells at this address on the machine's network.
+pub fn told(env: &TestEnv, net: &Net, control: &str) -> String {
     let ask = "import socket, sys
 host, port = sys.argv[1].split(':')
 print(socket.create_connection((host, port)).makefile().readline(), end='')";
-    let run = env.program("python3", ["-c", ask, control]).within(net).run().ok();
-    let numbers: Vec<u64> =
-        run.stdout.split_whitespace().map(|it| it.parse().expect("a number")).collect();
-    numbers.try_into().expect("three numbers")
+    env.program("python3", ["-c", ask, control]).within(net).run().ok().stdout
 }
