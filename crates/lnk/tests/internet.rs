@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use lnk_sandbox::wire::log::{What, records};
-use network::{SERVE, counted, run, run_with_names};
+use network::{ASK, SERVE, counted, run, run_with_names, words};
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Mounts, Net, Run, TestEnv, each};
@@ -185,18 +185,6 @@ fn calls_above_the_rate_are_told_when_there_is_room() {
     });
 }
 
-/// Asks the proxy for each host, by CONNECT and by plain HTTP, spelled as it is.
-const ASK: &str = r"
-import socket, sys
-for host in sys.argv[1:]:
-    host = host.replace('NUL', '\0')
-    for asked in [f'CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n',
-                  f'GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n']:
-        proxy = socket.create_connection(('127.0.0.1', 40781))
-        proxy.sendall(asked.encode())
-        print(ascii(host), asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
-";
-
 /// Addresses that no grant opens.
 const NEVER: [&str; 22] = [
     "127.0.0.1",
@@ -322,10 +310,6 @@ fn this_machine_and_what_no_grant_opens_are_never_reached() {
         }
         assert_eq!(counted(env, &net, "127.0.0.1:9")[0], 3);
     });
-}
-
-fn words(hosts: &[String]) -> String {
-    hosts.iter().map(|host| format!("'{host}' ")).collect()
 }
 
 #[test]

@@ -61,8 +61,8 @@ def serve_names(address, name, leads_to):
 
 
 def serve_counter(control, *endpoints):
-    """Counts connections and bytes. A request for HTTP is answered; anything else is
-    counted and ends the connection. At `control` it tells 'connections up down' of all
+    """Counts connections and bytes. A request for HTTP is answered, one for /to?URL by
+    the way there; anything else is counted and ends the connection. At `control` it tells 'connections up down' of all
     endpoints since the last time, once no connection is left open."""
     selector = selectors.DefaultSelector()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
@@ -98,13 +98,18 @@ def serve_counter(control, *endpoints):
         head += received
         if received and head.startswith(b"GET "):
             if head.endswith(b"\r\n\r\n"):
+                said = leads_to(head) if head.startswith(b"GET /to?") else answer
                 head.clear()
-                connection.sendall(answer)
-                counts[2] += len(answer)
+                connection.sendall(said)
+                counts[2] += len(said)
             return
         open_connections.remove(connection)
         selector.unregister(connection)
         connection.close()
+
+    def leads_to(head):
+        url = urllib.parse.unquote(head.split()[1].decode().partition("?")[2])
+        return f"HTTP/1.1 302 Found\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n".encode()
 
     def ask(listener):
         asking.append(listener.accept()[0])
