@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use lnk_sandbox::wire::log::{What, records};
-use network::{ASK, SERVE, counted, run, run_with_names, words};
+use network::{ASK, SERVE, counted, logged, run, run_with_names, told, words};
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Mounts, Net, Run, TestEnv, each};
@@ -170,6 +170,83 @@ fn an_upstream_carries_the_internet_and_never_the_lan() {
 }
 
 #[test]
+fn an_upstream_is_asked_for_what_was_judged_and_nothing_else() {
+    let Some(mut net) = net() else { return };
+    let control = "127.0.0.1:11";
+    net.serve_here(["/usr/bin/python3", "-c", SOCKS_RECORD, "127.0.0.1:1080", control]);
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let grants = "--internet-host * --lan-host nas.local";
+        let ask = |scheme: &str, url: &str| {
+            let flags = format!("{grants} --upstream {scheme}://127.0.0.1:1080");
+            let ask = ["curl", "-sS", "--noproxy", "", "-w", "%{http_code}\n", url];
+            run(env, &net, &flags, ask).run()
+        };
+        let asked = || told(env, &net, control);
+        for (scheme, host) in
+            [("socks5", "010b000002"), ("socks5h", "03136f726967696e2e746573742e6578616d706c65")]
+        {
+            ask(scheme, "https://origin.test.example/").fails();
+            assert_eq!(asked(), format!("{host}01bb\n"));
+            ask(scheme, "http://origin.test.example/");
+            assert_eq!(asked(), format!("{host}0050\n"));
+            ask(scheme, "http://nas.local:5000/x").ok().stdout_has("200\n");
+            let closed = "http://{127.0.0.1:1080,127.0.0.1,\\[::1\\],localhost,11.0.0.1,10.77.0.2,\
+                          169.254.169.254,\\[fd00:ec2::254\\],metadata.google.internal,router,\
+                          router.local,router.internal,router.home.arpa}/";
+            let refused = ask(scheme, closed).ok();
+            assert_eq!(refused.stdout.lines().filter(|it| *it == "403").count(), 13, "{refused}");
+            // Nor is it there for the program.
+            let flags = format!("{grants} --upstream {scheme}://127.0.0.1:1080");
+            let direct = ["curl", "-sS", "--noproxy", "*", "http://127.0.0.1:1080/"];
+            run(env, &net, &flags, direct).run().fails_with(7);
+            assert_eq!(asked(), "\n");
+        }
+        logged(env);
+        let down = format!("{grants} --upstream socks5://127.0.0.1:1");
+        curl(env, &net, &down, "http://origin.test.example/").ok().stdout_has("502\n");
+        let log = logged(env);
+        assert_eq!(log.len(), 1);
+        assert!(log[0].starts_with("http origin.test.example:80 failed: "), "{log:?}");
+        for upstream in ["socks5://10.77.0.2:1080", "socks5://nas.local:1080", "http://127.0.0.1:1"]
+        {
+            let flags = format!("{grants} --upstream {upstream}");
+            run(env, &net, &flags, ["true"]).run().fails_with(125).stderr_has("--upstream");
+        }
+    });
+}
+
+/// A SOCKS5 server that says yes and ends the connection. At the second address it tells
+/// what it was asked since the last time, from the kind of address on, in hexadecimal.
+const SOCKS_RECORD: &str = "
+import socket, sys, threading
+def listen(address):
+    host, port = address.split(':')
+    return socket.create_server((host, int(port)))
+proxy, control = map(listen, sys.argv[1:])
+asked = []
+def serve():
+    while True:
+        client, _ = proxy.accept()
+        with client:
+            if client.recv(3) != bytes([5, 1, 0]):
+                asked.append('something else')
+                continue
+            client.sendall(bytes([5, 0]))
+            asked.append(client.recv(300)[3:].hex())
+            client.sendall(bytes([5, 0, 0, 1, 0, 0, 0, 0, 0, 0]))
+threading.Thread(target=serve, daemon=True).start()
+print('serves', flush=True)
+while True:
+    asking, _ = control.accept()
+    with asking:
+        asking.sendall((' '.join(asked) + '\\n').encode())
+    asked.clear()
+";
+
+#[test]
 fn calls_above_the_rate_are_told_when_there_is_room() {
     let Some(net) = net() else { return };
     each!(|env| {
@@ -315,50 +392,71 @@ fn this_machine_and_what_no_grant_opens_are_never_reached() {
 #[test]
 fn every_spelling_of_a_host_is_one_host_or_none() {
     let Some(mut net) = Net::new() else { return };
-    net.serve(counter("11.0.0.4:9", ["11.0.0.4:80", "11.0.0.4:443", "11.0.0.4:81", "11.0.0.4:82"]));
-    let names =
-        ["api.test.example", "x.api.test.example", "xn--bcher-kva.example", "evilapi.test.example"];
-    let names = names.map(|name| (name, "11.0.0.4"));
-    let flags = "--internet-host api.test.example --internet-host *.api.test.example \
-                 --internet-host bücher.example";
-    let open = ["api.test.example", "API.Test.Example", "api.test.example.", "x.API.test.example"];
-    let open = open.into_iter().chain(["xn--bcher-kva.example", "XN--BCHER-KVA.example."]);
+    let all = ["11.0.0.4:80", "11.0.0.4:443", "10.77.0.3:80", "10.77.0.3:443"];
+    net.serve(counter("11.0.0.4:9", all));
+    let names = [
+        "api.test.example",
+        "xn--bcher-kva.example",
+        "evilapi.test.example",
+        "x.wild.example",
+        "wild.example",
+        "xwild.example",
+    ];
+    let open = ["api.test.example", "API.Test.Example", "api.test.example."];
+    let open = [&open[..], &["xn--bcher-kva.example", "XN--BCHER-KVA.example."]].concat();
+    let under = ["x.wild.example", "X.WILD.example.", "a.x.Wild.Example"];
     let closed = [
         "api.test.example..",
         ".api.test.example",
         "[api.test.example]",
         "[[api.test.example]]",
-        "api.test.example%00.x.api.test.example",
-        "api.test.exampleNUL.x.api.test.example",
+        "api.test.example%00.x.wild.example",
+        "api.test.exampleNUL.x.wild.example",
         "evilapi.test.example",
         "api.test.example.evil.example",
         "user@api.test.example",
         "api.test.example:80@evilapi.test.example",
         "api.test.example#evil",
         "api.test.example\\evil",
-        "api.test.example:+80",
-        "api.test.example:0",
-        "api.test.example:65536",
-        "api.test.example:80:80",
+        "api.test.example +80",
+        "api.test.example 080",
+        "api.test.example 0",
+        "api.test.example 65536",
+        "api.test.example -1",
+        "api.test.example:80 80",
         "",
+        " 80",
+        "wild.example",
+        "xwild.example",
+        "*.wild.example",
     ];
+    let internet = "--internet-host api.test.example --internet-host *.wild.example \
+                    --internet-host bücher.example";
+    let lan = "--lan-host api.test.example --lan-host bücher.example";
     each!(|env| {
         env.write("ask.py", ASK);
-        let ask = |hosts: Vec<&str>| {
-            let hosts: Vec<String> = hosts.into_iter().map(String::from).collect();
-            let program = format!("exec python3 ask.py {}", words(&hosts));
-            let run = run_with_names(env, &net, &names, flags, ["sh", "-c", &program]).run().ok();
-            assert_eq!(run.stdout.lines().count(), 2 * hosts.len(), "{run}");
-            run.stdout
-        };
-        for answer in ask(open.clone().collect()).lines() {
-            assert!(answer.ends_with(" 200"), "{answer}");
+        for (flags, address, open) in
+            [(internet, "11.0.0.4", [&open[..], &under].concat()), (lan, "10.77.0.3", open.clone())]
+        {
+            let names = names.map(|name| (name, address));
+            let names = [&names[..], &[("a.x.wild.example", address)]].concat();
+            let ask = |hosts: &[&str]| {
+                let owned: Vec<String> = hosts.iter().map(|it| (*it).to_owned()).collect();
+                let program = format!("exec python3 ask.py {}", words(&owned));
+                let run = run_with_names(env, &net, &names, flags, ["sh", "-c", &program]);
+                let run = run.run().ok();
+                assert_eq!(run.stdout.lines().count(), 2 * hosts.len(), "{run}");
+                run.stdout
+            };
+            for answer in ask(&open).lines() {
+                assert!(answer.ends_with(" 200"), "{flags}: {answer}");
+            }
+            assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 2 * open.len() as u64);
+            for answer in ask(&closed).lines() {
+                assert!(answer.ends_with(" 403") || answer.ends_with(" 400"), "{answer}");
+            }
+            assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 0);
         }
-        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 12);
-        for answer in ask(closed.to_vec()).lines() {
-            assert!(answer.ends_with(" 403") || answer.ends_with(" 400"), "{answer}");
-        }
-        assert_eq!(counted(env, &net, "11.0.0.4:9")[0], 0);
         let log = fs::read_to_string(env.home().join(".config/lnk/sandbox/wire.log")).unwrap();
         assert!(log.chars().all(|c| c == '\n' || !c.is_control()), "{log:?}");
     });
@@ -436,7 +534,7 @@ fn many_sandboxes_at_once_log_each_call_and_count_each_byte() {
             sandbox.signal(Signal::TERM);
             sandbox.wait().fails_with(143);
         }
-        assert_eq!(logged(env), (50 * calls, counted));
+        assert_eq!(calls_in_log(env), (50 * calls, counted));
     });
 }
 
@@ -450,7 +548,7 @@ fn carried(env: &TestEnv) -> [u64; 3] {
 
 /// Calls in the log, each with its two lines and nothing else, and what they add up to
 /// as a counter would count it.
-fn logged(env: &TestEnv) -> (u64, [u64; 3]) {
+fn calls_in_log(env: &TestEnv) -> (u64, [u64; 3]) {
     let folder = env.home().join(".config/lnk/sandbox");
     let mut files = vec![folder.join("wire.log")];
     files.extend((1..10).map(|n| folder.join(format!("wire.log.{n}"))));

@@ -276,6 +276,7 @@ fn no_public_name_leads_into_the_own_network() {
             let plain = named("name", &PRIVATE[..4]);
             let open = ask(env, &net, "--internet-host * --lan-host *", &plain);
             all_are([200, 200], &open);
+            assert_eq!(connections(env, &net), [8, 0]);
         }
     });
 }

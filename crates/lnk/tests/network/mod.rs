@@ -18,13 +18,15 @@ pub const NAMES: [(&str, &str); 5] = [
     ("rebound.test.example", "10.77.0.2"),
 ];
 
-/// Asks the proxy for each host, by CONNECT and by plain HTTP, spelled as it is.
+/// Asks the proxy for each host, by CONNECT and by plain HTTP, spelled as it is; a port
+/// may follow it.
 pub const ASK: &str = r"
 import socket, sys
 for host in sys.argv[1:]:
-    host = host.replace('NUL', '\0')
-    for asked in [f'CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n',
-                  f'GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n']:
+    host, _, port = host.replace('NUL', '\0').partition(' ')
+    tls, plain = (port, ':' + port) if port else ('443', '')
+    for asked in [f'CONNECT {host}:{tls} HTTP/1.1\r\nHost: {host}:{tls}\r\n\r\n',
+                  f'GET http://{host}{plain}/ HTTP/1.1\r\nHost: {host}{plain}\r\nConnection: close\r\n\r\n']:
         proxy = socket.create_connection(('127.0.0.1', 40781))
         proxy.sendall(asked.encode())
         print(ascii(host), asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
