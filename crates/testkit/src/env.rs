@@ -190,6 +190,24 @@ impl TestEnv {
         true
     }
 
+    /// Puts a program beside `lnk`, where every user can run it: the build folder may be
+    /// in a home that only its owner enters. Answers the whole path.
+    ///
+    /// # Panics
+    /// When it can't be copied.
+    pub fn give_program(&self, program: &Path) -> PathBuf {
+        let to = self.lnk_path().with_file_name(program.file_name().expect("a program's path"));
+        put(program, &to);
+        to
+    }
+
+    fn install(&self, lnk: &Path) {
+        let folder = self.lnk_path().with_file_name("");
+        fs::create_dir(&folder).expect("a fresh folder");
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("own folder");
+        put(lnk, &self.lnk_path());
+    }
+
     /// The caller's environment: nothing of this process's crosses.
     fn vars(&self) -> Vec<(OsString, OsString)> {
         let mut path = self.root.path().join("bin").into_os_string();
@@ -204,23 +222,6 @@ impl TestEnv {
             ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
             ("LNK_SANDBOX_MOUNTS".into(), self.mounts.name().into()),
         ]
-    }
-
-    /// Puts `lnk` where every user can run it: the build folder may be in a
-    /// home that only its owner enters.
-    fn install(&self, lnk: &Path) {
-        let to = self.lnk_path();
-        fs::create_dir(to.with_file_name("")).expect("a fresh folder");
-        fs::set_permissions(to.with_file_name(""), Permissions::from_mode(0o755))
-            .expect("own folder");
-        if fs::hard_link(lnk, &to).is_ok() {
-            return;
-        }
-        // By another process: were the copy open for writing in this one, a
-        // child forked meanwhile would hold it, and it couldn't be executed.
-        let copied = Command::new("cp").arg("--").arg(lnk).arg(&to).status();
-        assert!(copied.is_ok_and(|status| status.success()), "copy {}", lnk.display());
-        fs::set_permissions(&to, Permissions::from_mode(0o755)).expect("own file");
     }
 
     fn make_folder(&self, path: &Path) {
@@ -240,6 +241,18 @@ impl TestEnv {
                 .expect("only root makes files for others");
         }
     }
+}
+
+/// A program that every user can run, at `to`.
+fn put(program: &Path, to: &Path) {
+    if fs::hard_link(program, to).is_ok() {
+        return;
+    }
+    // By another process: were the copy open for writing in this one, a
+    // child forked meanwhile would hold it, and it couldn't be executed.
+    let copied = Command::new("cp").arg("--").arg(program).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "copy {}", program.display());
+    fs::set_permissions(to, Permissions::from_mode(0o755)).expect("own file");
 }
 
 /// Where the Rust toolchain of this process is.
