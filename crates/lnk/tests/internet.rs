@@ -63,6 +63,58 @@ fn a_host_that_is_named_is_reached_and_no_other() {
 }
 
 #[test]
+fn nothing_but_the_proxy_leads_out_and_nobody_else_reaches_it() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        let flags = "--internet-host * --lan-host * --port 5432";
+        let script = format!("python3 -c \"{DIRECTLY}\" && exec sleep infinity");
+        let mut running = run(env, &net, flags, ["bash", "-c", &script]).spawn();
+        running.wait_for_stdout("that's all\n");
+        // The proxy is at the sandbox's loopback, not at the machine's or another's.
+        let knock = "import socket
+for address in '127.0.0.1', '::1', '10.77.0.1', '11.0.0.1':
+    try:
+        print(socket.create_connection((address, 40781), timeout=10))
+    except ConnectionRefusedError:
+        pass";
+        env.program("python3", ["-c", knock]).within(&net).run().ok().prints("");
+        run(env, &net, "", ["curl", "-sS", "http://127.0.0.1:40781/"]).run().fails_with(7);
+        running.signal(Signal::TERM);
+        running.wait().fails_with(143).prints(
+            "TCP 11.0.0.2 ENETUNREACH\nTCP 10.77.0.2 ENETUNREACH\nUDP 11.0.0.2 ENETUNREACH\n\
+             UDP 10.77.0.2 ENETUNREACH\nTCP 2606:4700::1 ENETUNREACH\n\
+             UDP 2606:4700::1 ENETUNREACH\nthat's all\n",
+        );
+    });
+}
+
+/// Speaks to the world without the proxy: by TCP, by UDP as DNS and QUIC do, by pings and
+/// below, in all of which nothing may be sent.
+const DIRECTLY: &str = "
+import errno
+from socket import *
+def speak(name, family, kind, protocol, address):
+    try:
+        flags = MSG_FASTOPEN if kind == SOCK_STREAM else 0
+        socket(family, kind, protocol).sendto(b'x', flags, address)
+        print(name, address[0], 'spoken to')
+    except OSError as error:
+        if protocol == 0:
+            print(name, address[0], errno.errorcode[error.errno])
+four, six = ['11.0.0.2', '10.77.0.2'], ['2606:4700::1']
+for family, hosts in (AF_INET, four), (AF_INET6, six):
+    for name, kind, port in ('TCP', SOCK_STREAM, 80), ('UDP', SOCK_DGRAM, 443):
+        for host in hosts:
+            speak(name, family, kind, 0, (host, port))
+for kind in SOCK_DGRAM, SOCK_RAW:
+    speak('ICMP', AF_INET, kind, IPPROTO_ICMP, ('11.0.0.2', 0))
+    speak('ICMP', AF_INET6, kind, IPPROTO_ICMPV6, ('2606:4700::1', 0))
+    speak('packet', AF_PACKET, kind, 0x0800, ('lo', 0x0800))
+    speak('packet', AF_PACKET, kind, 0x0800, ('cable', 0x0800))
+print('that\\'s all', flush=True)
+";
+
+#[test]
 fn a_neighbour_with_a_public_address_is_of_your_network() {
     let Some(mut net) = net() else { return };
     net.serve(http("12.0.0.2", "80"));
