@@ -1,6 +1,5 @@
 //! `--allow network`: this machine's own network, and what stays closed in it.
 
-#[allow(dead_code, reason = "other tests count")]
 mod network;
 
 use std::fs;
