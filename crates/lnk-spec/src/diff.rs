@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::host::HostPattern;
+use crate::internet::InternetHost;
 use crate::kinds::has_many_names;
 use crate::lan::LanHost;
 use crate::number::Rate;
@@ -249,7 +250,8 @@ fn internet(now: &Grants, older: &Grants) -> Vec<Widening> {
         change: Change::Entry(entry),
         width,
     };
-    let mut widened: Vec<_> = uncovered(&now.hosts, &older.hosts, HostPattern::covers)
+    let mut widened: Vec<_> = uncovered(&now.hosts, &older.hosts, InternetHost::covers)
+        .map(InternetHost::pattern)
         .map(|host| entry("hosts", host_width(host), host_shown(host)))
         .collect();
     widened.extend(

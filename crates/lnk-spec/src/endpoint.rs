@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::host::{Host, HostName, HostPattern};
+use crate::internet::InternetHost;
 use crate::invalid::Invalid;
 use crate::number::Port;
 use crate::text::stored_as_text;
@@ -40,7 +41,8 @@ const SHARED: [(&str, Option<usize>); 22] = [
 ];
 
 /// A host, or the names under one domain, and a port: `github.com:22`,
-/// `*.abc.mongodb.net:27017`, `[2001:db8::1]:5432`.
+/// `*.abc.mongodb.net:27017`, `[2606:4700::1]:5432`. Of the internet, as
+/// [`InternetHost`] is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     host: HostPattern,
@@ -77,7 +79,7 @@ impl FromStr for Endpoint {
         if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
             return Err(invalid());
         }
-        let host: HostPattern = host.parse()?;
+        let host = host.parse::<InternetHost>()?.pattern().clone();
         let port: Port = port.parse()?;
         if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == port.get()) {
             return Err(Invalid::OwnPort(typed.into(), port.get(), what));
@@ -132,8 +134,8 @@ mod tests {
     fn a_host_and_a_port() {
         for (typed, form) in [
             ("GitHub.com.:22", "github.com:22"),
-            ("192.0.2.1:5432", "192.0.2.1:5432"),
-            ("[2001:DB8::1]:5432", "[2001:db8::1]:5432"),
+            ("1.1.1.1:5432", "1.1.1.1:5432"),
+            ("[2606:4700:0::1]:5432", "[2606:4700::1]:5432"),
             ("*.abc.mongodb.net:27017", "*.abc.mongodb.net:27017"),
             ("*.example.co.uk:1", "*.example.co.uk:1"),
             ("example.com:443", "example.com:443"),
@@ -160,6 +162,9 @@ mod tests {
             "a.b:40781",
             "*.a:22:22",
             "user@a:22",
+            "localhost:22",
+            "[::1]:22",
+            "10.0.0.1:22",
         ] {
             assert!(typed.parse::<Endpoint>().is_err(), "{typed}");
         }

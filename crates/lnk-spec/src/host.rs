@@ -44,6 +44,13 @@ impl HostName {
     pub fn is_under(&self, domain: &HostName) -> bool {
         self.0.strip_suffix(&domain.0).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
     }
+
+    /// Whether it is a domain, given in canonical form, or stands under it.
+    #[must_use]
+    pub fn is_within(&self, domain: &str) -> bool {
+        let front = self.0.strip_suffix(domain);
+        front.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+    }
 }
 
 impl FromStr for Host {

@@ -1,5 +1,6 @@
 //! Why a value can't be what it is meant to be.
 
+use crate::address::Class;
 use crate::shown::escaped_name;
 
 /// Why a text or a number isn't a valid value. The sentence names the value,
@@ -80,12 +81,24 @@ pub enum Invalid {
         text(.0)
     )]
     NotPrivate(String),
+    /// A host that is known to be of another kind than its key opens.
+    #[error("'{}' is {}: {}", text(.0), .1.in_words(), instead(.0, *.1))]
+    Elsewhere(String, Class),
     /// A tool's name that isn't plain.
     #[error("'{}' can't be a tool: names are 1 to 32 of a-z, 0-9 and -", text(.0))]
     Tool(String),
     /// An entry that names no program.
     #[error("'{}' isn't a program: write a name, a path, a folder ending in /, or *", text(.0))]
     Program(String),
+}
+
+/// What opens a host of a kind in place of the key that doesn't.
+fn instead(host: &str, class: Class) -> String {
+    match class {
+        Class::Private => format!("--lan-host {}, or hosts in [lan], opens it", text(host)),
+        Class::Loopback => "--port PORT, or ports in [localhost], opens a port of it".into(),
+        _ => "no grant opens it".into(),
+    }
 }
 
 fn text(untrusted: &str) -> String {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use crate::address::{Class, class_of};
 use crate::host::Host;
 use crate::invalid::Invalid;
 use crate::text::stored_as_text;
@@ -18,7 +19,8 @@ pub const PRIVATE: [IpNet; 4] = [
     IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)),
 ];
 
-/// An entry of `[lan] hosts`. Addresses and ranges are private ones.
+/// An entry of `[lan] hosts`. Addresses and ranges are private ones; no name is
+/// this machine's or a metadata service's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LanHost {
     /// `*`: the private ranges.
@@ -58,10 +60,11 @@ impl FromStr for LanHost {
             return range(typed);
         }
         match typed.parse() {
-            Ok(Host::Address(address)) if !is_private(address.into()) => {
-                Err(Invalid::NotPrivate(typed.into()))
-            }
-            Ok(host) => Ok(LanHost::One(host)),
+            Ok(host) => match class_of(&host) {
+                None | Some(Class::Private) => Ok(LanHost::One(host)),
+                Some(Class::Public) => Err(Invalid::NotPrivate(typed.into())),
+                Some(class) => Err(Invalid::Elsewhere(typed.into(), class)),
+            },
             Err(Invalid::Wildcard(_) | Invalid::Host(_)) => Err(Invalid::LanHost(typed.into())),
             Err(Invalid::HostHasPort(_)) => Err(Invalid::LanHost(typed.into())),
             Err(other) => Err(other),

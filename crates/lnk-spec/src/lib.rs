@@ -5,10 +5,12 @@
 //! into typed values, each of which is parsed once and never checked again;
 //! [`print`](mod@print) writes one; [`diff`] tells what a newer one opens.
 
+pub mod address;
 pub mod diff;
 pub mod endpoint;
 pub mod git;
 pub mod host;
+pub mod internet;
 pub mod invalid;
 pub mod kinds;
 pub mod lan;

@@ -122,13 +122,13 @@ mod tests {
 
     fn specs() -> impl Strategy<Value = Spec> {
         let path = || r#"[~/.]{0,2}\PC{1,20}| {0,2}a {1,3}b {0,2}|[\n\t"\\'\x01-\x1f/\x7f\u{202e}\u{feff}\[\]]{1,9}|~|~/a|\."#;
-        let host = || r"\*|(\*\.)?[a-z]{1,5}(\.[a-z]{1,3}){1,2}|192\.168\.1\.[1-9]";
+        let host = || r"\*|(\*\.)?[a-z]{1,5}(\.[a-z]{1,3}){1,2}|9\.9\.9\.[1-9]";
         let port = || "[1-9][0-9]{0,3}";
         let files = (list(path()), list(path()), list(path()), list(path()));
         let internet = (
             list(host()),
             list(
-                r"(\*\.a\.)?[a-z]{1,5}\.com:[1-9][0-9]{0,3}|\[fd00::1\]:[1-9]"
+                r"(\*\.a\.)?[a-z]{1,5}\.com:[1-9][0-9]{0,3}|\[2600::1\]:[1-9]"
                     .prop_map(String::from),
             ),
             proptest::option::of("direct|socks5h?://127\\.0\\.0\\.1:[1-9]{1,4}"),

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::endpoint::Endpoint;
 use crate::host::HostPattern;
+use crate::internet::InternetHost;
 use crate::lan::LanHost;
 use crate::name::{Name, ToolName};
 use crate::number::{Port, Rate};
@@ -72,6 +73,7 @@ pub(crate) enum Field {
     Version(Place<Version>),
     Paths(Place<Vec<SpecPath>>),
     Hosts(Place<Vec<HostPattern>>),
+    InternetHosts(Place<Vec<InternetHost>>),
     Endpoints(Place<Vec<Endpoint>>),
     Upstream(Place<Option<Upstream>>),
     Rate(Place<Option<Rate>>),
@@ -89,6 +91,7 @@ macro_rules! with_place {
             $crate::section::Field::Version($place) => $code,
             $crate::section::Field::Paths($place) => $code,
             $crate::section::Field::Hosts($place) => $code,
+            $crate::section::Field::InternetHosts($place) => $code,
             $crate::section::Field::Endpoints($place) => $code,
             $crate::section::Field::Upstream($place) => $code,
             $crate::section::Field::Rate($place) => $code,
@@ -197,7 +200,7 @@ pub static SECTIONS: [Section; 7] = [
                 flag: flag("--internet-host", "HOST"),
                 meaning: "Hosts it may reach; \"*.x\" is every name under x, \"*\" any host",
                 example: "[\"registry.example.org\", \"*.telegram.org\"]",
-                field: Field::Hosts(place!(internet.hosts)),
+                field: Field::InternetHosts(place!(internet.hosts)),
             },
             Key {
                 name: "tcp",

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::endpoint::Endpoint;
 use crate::host::HostPattern;
+use crate::internet::InternetHost;
 use crate::lan::LanHost;
 use crate::name::{Name, ToolName};
 use crate::nearest::nearest;
@@ -69,7 +70,7 @@ pub struct Files {
 #[serde(deny_unknown_fields)]
 pub struct Internet {
     /// Hosts it may reach.
-    pub hosts: Vec<HostPattern>,
+    pub hosts: Vec<InternetHost>,
     /// Endpoints beyond HTTPS on 443 and HTTP on 80.
     pub tcp: Vec<Endpoint>,
     /// Where connections leave from; directly where it isn't given.
@@ -83,9 +84,9 @@ pub struct Internet {
 impl Internet {
     /// The endpoints that are of no host it may reach.
     pub fn unreachable(&self) -> impl Iterator<Item = &Endpoint> {
-        self.tcp
-            .iter()
-            .filter(|endpoint| !self.hosts.iter().any(|host| host.covers(endpoint.host())))
+        self.tcp.iter().filter(|endpoint| {
+            !self.hosts.iter().any(|host| host.pattern().covers(endpoint.host()))
+        })
     }
 
     /// Where connections leave from.
@@ -617,6 +618,8 @@ mod tests {
             ("host_is_url", "[internet]\nhosts = [\"https://example.com/\"]\n"),
             ("host_has_port", "[internet]\nhosts = [\"example.com:22\"]\n"),
             ("host_ipv4_spelling", "[internet]\nhosts = [\"127.1\"]\n"),
+            ("host_of_this_machine", "[internet]\nhosts = [\"localhost\"]\n"),
+            ("host_of_the_lan", "[internet]\nhosts = [\"a.b\", \"192.168.1.1\"]\n"),
             ("host_wildcard", "[internet]\nhosts = [\"api*.example.com\"]\n"),
             ("endpoint", "[internet]\ntcp = [\"github.com\"]\n"),
             ("endpoint_own_port", "[internet]\ntcp = [\"example.com:53\"]\n"),
@@ -624,6 +627,7 @@ mod tests {
             ("endpoint_any", "[internet]\ntcp = [\"*:22\"]\n"),
             ("endpoint_shared", "[internet]\ntcp = [\"*.mongodb.net:27017\"]\n"),
             ("endpoint_suffix", "[internet]\ntcp = [\"*.co.uk:22\"]\n"),
+            ("endpoint_of_this_machine", "[internet]\ntcp = [\"[::1]:5432\"]\n"),
             ("endpoint_port", "[internet]\ntcp = [\"example.com:70000\"]\n"),
             ("port", "[localhost]\nports = [5432, 65536]\n"),
             ("port_zero", "[localhost]\nmodels = [0x0]\n"),
@@ -633,6 +637,8 @@ mod tests {
             ("upstream_elsewhere", "[internet]\nupstream = \"socks5://10.0.0.1:1080\"\n"),
             ("lan_host", "[lan]\nhosts = [\"*.local\"]\n"),
             ("lan_range_start", "[lan]\nhosts = [\"192.168.1.7/24\"]\n"),
+            ("lan_metadata", "[lan]\nhosts = [\"169.254.169.254\"]\n"),
+            ("lan_of_this_machine", "[lan]\nhosts = [\"127.0.0.1\"]\n"),
             ("lan_not_private", "[lan]\nhosts = [\"8.8.8.8\"]\n"),
             ("tool", "[tools]\nallow = [\"GH\"]\n"),
             ("program", "[commands]\nallow = [\"..\"]\n"),

@@ -7,6 +7,7 @@ use toml::de::DeValue;
 
 use crate::endpoint::Endpoint;
 use crate::host::HostPattern;
+use crate::internet::InternetHost;
 use crate::invalid::Invalid;
 use crate::lan::LanHost;
 use crate::name::{Name, ToolName};
@@ -229,6 +230,7 @@ entries! {
     Name, "a name", "a list of names", string, text;
     SpecPath, "a path", "a list of paths", string, |path: &SpecPath| path_text(path.as_path());
     HostPattern, "a host", "a list of hosts", string, text;
+    InternetHost, "a host", "a list of hosts", string, text;
     Endpoint, "an endpoint", "a list of endpoints", string, text;
     Upstream, "an upstream", "a list of upstreams", string, text;
     Rate, "a number", "a list of numbers", |value| number(value, Invalid::Rate), plain;

@@ -4,7 +4,6 @@
 //! from outside it, on one thread. Nothing here starts a process but the system's
 //! resolver, prints, or reads the environment.
 
-pub mod address;
 pub mod body;
 mod calls;
 mod connect;
@@ -25,3 +24,5 @@ mod tests;
 pub mod traffic;
 pub mod upstream;
 pub mod wire;
+
+pub use lnk_spec::address;

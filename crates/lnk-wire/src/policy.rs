@@ -18,7 +18,7 @@ use lnk_spec::lan::{LanHost, PRIVATE};
 use lnk_spec::spec::{Internet, Lan};
 use lnk_spec::upstream::Upstream;
 
-use crate::address::{Class, classify};
+use crate::address::{Class, class_of, classify};
 
 /// The grants of one wire.
 #[derive(Clone, Debug, Default)]
@@ -94,15 +94,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Names of metadata services that resolve only in their cloud. Google Cloud:
-/// 'About VM metadata'; AWS: EC2's DNS; Tencent Cloud: 'Querying instance metadata'.
-const METADATA: [&str; 4] = [
-    "metadata.google.internal",
-    "metadata.goog",
-    "instance-data.ec2.internal",
-    "metadata.tencentyun.com",
-];
-
 /// Domains that no public zone has: RFC 6762, ICANN's resolution 2024.07.29.06,
 /// RFC 8375.
 const LOCAL: [&str; 3] = ["local", "internal", "home.arpa"];
@@ -139,11 +130,8 @@ impl Policy {
     }
 
     fn judge_name(&self, target: &Target, name: &HostName, asked: Asked) -> Result<Reach, Refusal> {
-        if METADATA.contains(&name.as_str()) {
-            return Err(refused_address(target, "is", Class::Metadata));
-        }
-        if is_within(name, "localhost") {
-            return Err(refused_address(target, "is", Class::Loopback));
+        if let Some(class) = class_of(&target.host) {
+            return Err(refused_address(target, "is", class));
         }
         if self.names_in_lan(&target.host) {
             let internet = !is_local(name) && self.judge_internet(target, asked).is_ok();
@@ -220,13 +208,7 @@ impl Policy {
 
 /// Whether only the user's network can know a name.
 fn is_local(name: &HostName) -> bool {
-    !name.as_str().contains('.') || LOCAL.iter().any(|domain| is_within(name, domain))
-}
-
-/// Whether a name is a domain or under it.
-fn is_within(name: &HostName, domain: &str) -> bool {
-    let front = name.as_str().strip_suffix(domain);
-    front.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+    !name.as_str().contains('.') || LOCAL.iter().any(|domain| name.is_within(domain))
 }
 
 /// The refusal of a target that `is`, or `resolves to`, an address of such a class.
@@ -386,7 +368,7 @@ mod tests {
 
     #[test]
     fn any_host_is_never_this_machine_the_lan_or_metadata() {
-        let policy = policy("* localhost nas.local 192.168.1.5 169.254.169.254", "", "");
+        let policy = policy("* nas.local", "", "");
         for (host, why) in [
             ("192.168.1.5", "192.168.1.5 is an address of your network: --lan-host 192.168.1.5"),
             ("::ffff:10.0.0.1", "10.0.0.1 is an address of your network: --lan-host 10.0.0.1"),

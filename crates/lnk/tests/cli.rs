@@ -70,6 +70,10 @@ fn an_unknown_flag_gets_no_wrong_one() {
 fn a_value_that_isnt_possible_is_named_with_its_flag() {
     insta::assert_snapshot!(run_refusal("--port 70000 -- true"), @"--port: '70000' isn't a port: ports are 1 to 65535");
     insta::assert_snapshot!(run_refusal("--tcp github.com -- true"), @"--tcp: 'github.com' isn't an endpoint: write host:port, such as github.com:22");
+    insta::assert_snapshot!(run_refusal("--internet-host localhost -- true"), @"--internet-host: 'localhost' is an address of this machine: --port PORT, or ports in [localhost], opens a port of it");
+    insta::assert_snapshot!(run_refusal("--internet-host [fd00::1] -- true"), @"--internet-host: '[fd00::1]' is an address of your network: --lan-host [fd00::1], or hosts in [lan], opens it");
+    insta::assert_snapshot!(run_refusal("--tcp 127.0.0.1:5432 -- true"), @"--tcp: '127.0.0.1' is an address of this machine: --port PORT, or ports in [localhost], opens a port of it");
+    insta::assert_snapshot!(run_refusal("--lan-host 169.254.169.254 -- true"), @"--lan-host: '169.254.169.254' is a cloud's metadata service: no grant opens it");
     insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write the name alone, such as example.com");
     insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write needs a path: --write PATH");
     insta::assert_snapshot!(run_refusal("--yes -- true"), @"--yes agrees to what a spec opens, and no spec is given: add --spec FILE, or leave it out");

@@ -8,7 +8,7 @@ use lnk_spec::shown;
 
 use super::find::Finder;
 use super::judge::{identity_of, is_program, start_of};
-use super::refusal::Adding;
+use super::refusal::{Adding, never_listed};
 use super::start::{Start, starts_as_text};
 use crate::paths::real_or_written;
 use crate::plan::Plan;
@@ -28,7 +28,7 @@ pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<Strin
     let missing = unlisted(&path, plan)?;
     let shown = shown::word(name);
     let real = real_or_written(&missing);
-    if let Some(why) = adding.never(finder, plan, &real) {
+    if let Some(why) = never_listed(finder, plan, &real) {
         return Some(if missing == path {
             format!("{shown} may not run and can't be listed: {why}")
         } else {

@@ -10,7 +10,7 @@ use lnk_spec::shown;
 
 use super::ProgramList;
 use super::find::Finder;
-use super::refusal::Adding;
+use super::refusal::never_listed;
 use crate::linux::execs::{Executed, How};
 use crate::plan::Plan;
 
@@ -92,7 +92,7 @@ impl<'a> Learner<'a> {
         if program.how == How::Nameless {
             return Err("it is in memory or was removed: only files can be listed".into());
         }
-        if let Some(why) = Adding::ToSpec.never(&self.finder, self.plan, real) {
+        if let Some(why) = never_listed(&self.finder, self.plan, real) {
             return Err(why);
         }
         let entry = self.finder.entry(asked, real).written();

@@ -35,16 +35,16 @@ impl Adding {
             Adding::ByFlag => format!("add --command {}", shown::word(entry.written())),
         }
     }
+}
 
-    /// Why a real path inside can't be listed; `None` where it can.
-    #[must_use]
-    pub fn never(self, finder: &Finder<'_>, plan: &Plan, real: &Path) -> Option<String> {
-        match plan.private_place(real) {
-            Some(place) => {
-                Some(format!("it is in {}, which the sandbox may write", shown::word(place)))
-            }
-            None => finder.never_listed(real),
+/// Why a real path inside can't be listed; `None` where it can.
+#[must_use]
+pub fn never_listed(finder: &Finder<'_>, plan: &Plan, real: &Path) -> Option<String> {
+    match plan.private_place(real) {
+        Some(place) => {
+            Some(format!("it is in {}, which the sandbox may write", shown::word(place)))
         }
+        None => finder.never_listed(real),
     }
 }
 
@@ -72,9 +72,10 @@ impl<'a> Refusals<'a> {
         Refusals { finder, plan, adding, count: 0, entries: Vec::new(), last_on_path: None }
     }
 
-    /// The line for a program; none once there were many.
+    /// The line for a program that was refused, by a list; none once there were
+    /// many.
     pub fn line(&mut self, executed: &Executed) -> Option<String> {
-        if self.goes_on_searching(executed) {
+        if executed.how == How::Run || self.goes_on_searching(executed) {
             return None;
         }
         self.count += 1;
@@ -116,7 +117,7 @@ impl<'a> Refusals<'a> {
     }
 
     fn what_to_do(&mut self, executed: &Executed) -> String {
-        if let Some(why) = self.adding.never(&self.finder, self.plan, &executed.real) {
+        if let Some(why) = never_listed(&self.finder, self.plan, &executed.real) {
             return format!("it can't be listed: {why}");
         }
         let asked = Path::new(OsStr::from_bytes(&executed.asked));

@@ -62,7 +62,7 @@ pub struct Executed {
 pub enum How {
     /// It isn't on the list.
     Refused,
-    /// It runs ([`Mode::Learn`]).
+    /// It runs, whatever a list says: told in [`Mode::Learn`] alone.
     Run,
     /// It is the `#!` interpreter of a script that may run itself: refused, as it
     /// isn't on the list, or running ([`Mode::Learn`]).

@@ -8,6 +8,7 @@ use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec::endpoint::Endpoint;
 use lnk_sandbox::spec::host::HostPattern;
+use lnk_sandbox::spec::internet::InternetHost;
 use lnk_sandbox::spec::lan::LanHost;
 use lnk_sandbox::spec::name::ToolName;
 use lnk_sandbox::spec::number::{Port, Rate};
@@ -88,7 +89,7 @@ pub struct Flags {
 
     /// A host it may reach; '*.x' for every name under x, '*' for any host
     #[arg(long, value_name = "HOST", help_heading = INTERNET)]
-    internet_host: Vec<HostPattern>,
+    internet_host: Vec<InternetHost>,
 
     /// An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
     #[arg(long, value_name = "HOST:PORT", help_heading = INTERNET)]
@@ -184,7 +185,7 @@ impl Flags {
         spec.files.hide = self.hide;
         spec.internet.hosts = self.internet_host;
         if self.proxy {
-            spec.internet.hosts.push(HostPattern::Any);
+            spec.internet.hosts.push(InternetHost::ANY);
         }
         spec.internet.tcp = self.tcp;
         spec.internet.upstream = self.upstream;

@@ -1,4 +1,5 @@
-//! What kind of address it is.
+//! What kind of address it is: the one rule, by which grants are read and calls
+//! are judged.
 //!
 //! The tables are the IANA special-purpose registries for IPv4 and IPv6 (RFC 6890,
 //! RFC 8190, and the RFC named beside each range), IANA's list of IPv6 unicast
@@ -9,6 +10,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
+
+use crate::host::Host;
 
 /// The kind of an address. Only [`Class::Public`] and [`Class::Private`] can be
 /// opened by a grant.
@@ -55,6 +58,29 @@ impl Class {
             Class::Reserved => "a reserved address",
             Class::Neighbour => "a public address in a network of yours",
         }
+    }
+}
+
+/// Names of metadata services that resolve only in their cloud. Google Cloud:
+/// 'About VM metadata'; AWS: EC2's DNS; Tencent Cloud: 'Querying instance metadata'.
+const METADATA: [&str; 4] = [
+    "metadata.google.internal",
+    "metadata.goog",
+    "instance-data.ec2.internal",
+    "metadata.tencentyun.com",
+];
+/// This machine's name, and the domain of more of them (RFC 6761, 6.3).
+const LOCALHOST: &str = "localhost";
+
+/// The kind of a host, as far as it is known without a look-up: that of an address,
+/// and of the names of this machine and of metadata services.
+#[must_use]
+pub fn class_of(host: &Host) -> Option<Class> {
+    match host {
+        Host::Address(address) => Some(classify(*address)),
+        Host::Name(name) if METADATA.contains(&name.as_str()) => Some(Class::Metadata),
+        Host::Name(name) if name.is_within(LOCALHOST) => Some(Class::Loopback),
+        Host::Name(_) => None,
     }
 }
 

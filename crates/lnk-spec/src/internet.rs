@@ -1,0 +1,119 @@
+//! Hosts of the internet.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::address::{Class, class_of};
+use crate::host::{Host, HostPattern};
+use crate::invalid::Invalid;
+use crate::text::stored_as_text;
+
+/// An entry of `[internet] hosts`: never a host that is known to be elsewhere, as
+/// this machine, a private address or a metadata service is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InternetHost(HostPattern);
+
+impl InternetHost {
+    /// `*`: any.
+    pub const ANY: InternetHost = InternetHost(HostPattern::Any);
+
+    /// Which hosts it means.
+    #[must_use]
+    pub fn pattern(&self) -> &HostPattern {
+        &self.0
+    }
+
+    /// Whether a host is meant.
+    #[must_use]
+    pub fn matches(&self, host: &Host) -> bool {
+        self.0.matches(host)
+    }
+
+    /// Whether every host that `other` means is meant.
+    #[must_use]
+    pub fn covers(&self, other: &InternetHost) -> bool {
+        self.0.covers(&other.0)
+    }
+}
+
+impl FromStr for InternetHost {
+    type Err = Invalid;
+
+    fn from_str(typed: &str) -> Result<Self, Invalid> {
+        let pattern: HostPattern = typed.parse()?;
+        let class = match &pattern {
+            HostPattern::Any => None,
+            HostPattern::Under(domain) => class_of(&Host::Name(domain.clone())),
+            HostPattern::One(host) => class_of(host),
+        };
+        match class {
+            None | Some(Class::Public) => Ok(InternetHost(pattern)),
+            Some(class) => Err(Invalid::Elsewhere(typed.into(), class)),
+        }
+    }
+}
+
+impl fmt::Display for InternetHost {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+stored_as_text!(InternetHost);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(typed: &str) -> String {
+        typed.parse::<InternetHost>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_and_public_addresses_are_of_the_internet() {
+        for typed in ["*", "*.a.b", "a.b", "nas.local", "nas", "1.1.1.1", "2606:4700::1"] {
+            assert_eq!(typed.parse::<InternetHost>().unwrap().to_string(), typed);
+        }
+        for typed in ["localhost.a.b", "mylocalhost", "metadata.google.internal.a.b"] {
+            assert!(typed.parse::<InternetHost>().is_ok(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_elsewhere_says_which_grant_opens_it() {
+        for typed in
+            ["127.0.0.1", "127.9.9.9", "0.0.0.0", "[::1]", "::", "::ffff:127.0.0.1", "LocalHost."]
+        {
+            assert_eq!(
+                error(typed),
+                format!(
+                    "'{typed}' is an address of this machine: --port PORT, or ports in \
+                     [localhost], opens a port of it"
+                )
+            );
+        }
+        assert!(error("a.localhost").contains("this machine") && error("*.localhost") != "");
+        for typed in ["10.0.0.5", "192.168.1.1", "172.31.0.1", "fd00::5", "::ffff:10.0.0.1"] {
+            assert_eq!(
+                error(typed),
+                format!(
+                    "'{typed}' is an address of your network: --lan-host {typed}, or hosts in \
+                     [lan], opens it"
+                )
+            );
+        }
+        for (typed, what) in [
+            ("169.254.169.254", "a cloud's metadata service"),
+            ("metadata.google.internal", "a cloud's metadata service"),
+            ("fd00:ec2::254", "a cloud's metadata service"),
+            ("169.254.1.1", "a link-local address"),
+            ("fe80::1", "a link-local address"),
+            ("100.64.0.1", "an address of a carrier's shared range"),
+            ("224.0.0.1", "a multicast address"),
+            ("192.0.2.1", "a reserved address"),
+            ("64:ff9b::808:808", "an IPv4 address hidden in an IPv6 one"),
+        ] {
+            assert_eq!(error(typed), format!("'{typed}' is {what}: no grant opens it"));
+        }
+    }
+}
