@@ -3,14 +3,16 @@
 
 use std::io;
 
-use bytes::{Buf, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use crate::head::{Framing, is_trailer};
+use crate::room::Buffer;
 
-/// Bytes that are read at once: at first, and of a body that turns out long.
+/// Bytes that are read at once of a head.
+const HEAD: usize = 4096;
+/// Bytes that are read at once of a body: at first, and of a body that turns out long.
 const SHORT: usize = 16 * 1024;
 const LONG: usize = 64 * 1024;
 /// Bytes after which a body is long.
@@ -21,24 +23,24 @@ const MAX_LINE: usize = 4096;
 const MAX_TRAILERS: usize = 16 * 1024;
 const TRAILERS: usize = 32;
 
-/// What a body is read from: bytes that came already, then the connection.
+/// What a head or body is read from: bytes that came already, then the connection.
 pub(crate) struct Source<'s, 'h> {
     pub stream: &'s mut ReadHalf<'h>,
-    pub buffer: &'s mut BytesMut,
+    pub buffer: &'s mut Buffer,
     /// Told of bytes that came.
     pub count: &'s dyn Fn(u64),
 }
 
 impl Source<'_, '_> {
-    /// Waits for more; 0 at the end.
-    pub async fn fill(&mut self, size: usize) -> io::Result<usize> {
-        // A connection that waits holds no buffer.
-        if self.buffer.is_empty() {
-            *self.buffer = BytesMut::new();
-        }
-        self.stream.readable().await?;
-        self.buffer.reserve(size);
-        let read = self.stream.read_buf(self.buffer).await?;
+    /// Waits for more of a head; 0 at the end.
+    pub async fn fill_head(&mut self) -> io::Result<usize> {
+        let read = self.buffer.read_head(self.stream, HEAD).await?;
+        (self.count)(read as u64);
+        Ok(read)
+    }
+
+    async fn fill(&mut self, size: usize) -> io::Result<usize> {
+        let read = self.buffer.read_body(self.stream, size).await?;
         (self.count)(read as u64);
         Ok(read)
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
 use lnk_spec::host::Host;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -14,19 +13,13 @@ use crate::hello::{self, Verdict};
 use crate::http;
 use crate::policy::{Asked, Target};
 use crate::relay;
+use crate::room::Buffer;
 
 /// How long a client may take for its TLS hello.
 const HELLO: Duration = Duration::from_secs(10);
-/// Bytes that are read at once for it.
-const PIECE: usize = 4096;
 
 /// Serves a CONNECT; `early` came behind it.
-pub(crate) async fn serve(
-    mut client: TcpStream,
-    mut early: BytesMut,
-    target: Target,
-    calls: &Calls,
-) {
+pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Target, calls: &Calls) {
     let Reached { call, tls_only, mut origin } = match calls.reach(&target, Asked::Connect).await {
         Ok(reached) => reached,
         Err(answer) => return http::answer(client, &answer).await,
@@ -52,16 +45,20 @@ pub(crate) async fn serve(
         }
     }
     let open = calls.open(call);
-    // The tunnel keeps what came early, not the buffer it came in.
-    let early = std::mem::take(&mut early).to_vec();
-    relay::run(&mut client, &mut origin, &early, &[], &open).await;
+    // Sent here, since the tunnel would keep it for all of its life. An origin that
+    // takes no more may have said something all the same.
+    if origin.write_all(&early).await.is_ok() {
+        open.sent(early.len() as u64);
+    }
+    drop(early);
+    relay::run(&mut client, &mut origin, &[], &[], &open).await;
 }
 
 /// Reads on until what was sent is a hello for the host, or the client leaves
 /// without a word.
 async fn judge_hello(
     client: &mut TcpStream,
-    early: &mut BytesMut,
+    early: &mut Buffer,
     host: &Host,
 ) -> Result<(), String> {
     let (mut stream, _) = client.split();
@@ -72,9 +69,14 @@ async fn judge_hello(
             Verdict::NotTls(reason) => {
                 return Err(format!("the tunnel must begin with a TLS hello: {reason}"));
             }
+            Verdict::NeedMore if from.buffer.is_too_much() => {
+                return Err(
+                    "there is no room for its TLS hello beside what is unfinished".to_owned()
+                );
+            }
             Verdict::NeedMore => {}
         }
-        match from.fill(PIECE).await {
+        match from.fill_head().await {
             Ok(read) if read > 0 => {}
             _ if from.buffer.is_empty() => return Ok(()),
             _ => return Err("the tunnel ended within its TLS hello".to_owned()),

@@ -124,6 +124,19 @@ impl Request {
         head
     }
 
+    /// As [`Request::written`]; of header lines and path nothing stays.
+    pub(crate) fn take_written(&mut self) -> Vec<u8> {
+        let written = self.written();
+        (self.headers, self.form) = (Vec::new(), Form::Absolute(String::new()));
+        written
+    }
+
+    /// Where to, and nothing else of it.
+    #[must_use]
+    pub fn into_target(self) -> Target {
+        self.target
+    }
+
     fn host(&self) -> String {
         match (&self.target.host, self.target.port) {
             (host, HTTP_PORT) => bracketed(host),

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::WriteHalf;
@@ -20,24 +20,31 @@ use crate::connect;
 use crate::head::{self, Bad, Form, Framing, Request, Response};
 use crate::policy::Asked;
 use crate::relay;
+use crate::room::{Buffer, Held, Room};
 
 /// How long a client may take for a request's head, and be idle between two.
 const HEAD: Duration = Duration::from_secs(30);
 /// How long a client is listened to after a last answer, so that what it was
 /// sending doesn't make the kernel take the answer back.
 const LINGER: Duration = Duration::from_secs(2);
-/// Bytes that are read at once for a head.
-const PIECE: usize = 4096;
+/// What a client hears whose request there is no room for.
+const NO_ROOM: &str = "too much is unfinished at a time: 16 MB of requests at most";
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(mut client: TcpStream, calls: &Calls) {
-    let mut buffer = BytesMut::new();
+pub(crate) async fn serve(mut client: TcpStream, calls: &Calls, room: &Rc<Room>) {
+    let mut buffer = Buffer::new(room);
     loop {
-        let request = match timeout(HEAD, read_request(&mut client, &mut buffer)).await {
-            Ok(Ok(Some(request))) => request,
+        let (request, held) = match timeout(HEAD, read_request(&mut client, &mut buffer)).await {
+            Ok(Ok(Some(read))) => read,
+            Ok(Err(Unread::NoRoom)) => {
+                drop(buffer);
+                room.say(&calls.log, NO_ROOM);
+                let answer = Answer { status: 503, reason: NO_ROOM.to_owned(), retry_after: None };
+                return self::answer(client, &answer).await;
+            }
+            Ok(Err(Unread::Bad(bad))) => return refuse_unread(client, bad, calls).await,
             Ok(Ok(None)) => return,
             Err(_) if buffer.is_empty() => return,
-            Ok(Err(bad)) => return refuse_unread(client, bad, calls).await,
             Err(_) => {
                 let reason = "the request's head took longer than 30 seconds".to_owned();
                 let slow = Bad { status: 408, reason, target: Vec::new() };
@@ -45,9 +52,10 @@ pub(crate) async fn serve(mut client: TcpStream, calls: &Calls) {
             }
         };
         if request.form == Form::Authority {
-            return connect::serve(client, buffer, request.target, calls).await;
+            drop(held);
+            return connect::serve(client, buffer, request.into_target(), calls).await;
         }
-        match exchange(&mut client, &mut buffer, &request, calls).await {
+        match exchange(&mut client, &mut buffer, request, held, calls).await {
             Next::Request => {}
             Next::End => return,
             Next::Linger => return linger(client).await,
@@ -60,11 +68,24 @@ pub(crate) async fn serve(mut client: TcpStream, calls: &Calls) {
     }
 }
 
-/// The next request, or `None` where the client has no more.
+/// Why there is no request.
+enum Unread {
+    Bad(Bad),
+    /// Others are being read, and take all the room.
+    NoRoom,
+}
+
+impl From<Bad> for Unread {
+    fn from(bad: Bad) -> Unread {
+        Unread::Bad(bad)
+    }
+}
+
+/// The next request and the room for it, or `None` where the client has no more.
 async fn read_request(
     client: &mut TcpStream,
-    buffer: &mut BytesMut,
-) -> Result<Option<Request>, Bad> {
+    buffer: &mut Buffer,
+) -> Result<Option<(Request, Held)>, Unread> {
     let (mut stream, _) = client.split();
     let mut from = Source { stream: &mut stream, buffer, count: &|_| {} };
     let mut seen = 0;
@@ -73,13 +94,17 @@ async fn read_request(
         if seen == 0 || has_blank_line(from.buffer, seen) {
             if let Some((request, length)) = Request::parse(from.buffer)? {
                 from.buffer.advance(length);
-                return Ok(Some(request));
+                let held = from.buffer.room().new_head(length).ok_or(Unread::NoRoom)?;
+                return Ok(Some((request, held)));
             }
         } else if from.buffer.len() >= head::MAX_HEAD {
             Request::parse(from.buffer)?;
         }
+        if from.buffer.is_too_much() {
+            return Err(Unread::NoRoom);
+        }
         seen = from.buffer.len();
-        match from.fill(PIECE).await {
+        match from.fill_head().await {
             Ok(read) if read > 0 => {}
             _ => return Ok(None),
         }
@@ -111,11 +136,10 @@ async fn linger(mut client: TcpStream) {
     if client.shutdown().await.is_err() {
         return;
     }
-    let mut ignored = vec![0; PIECE];
     let _ = timeout(LINGER, async {
         loop {
             client.readable().await?;
-            match client.try_read(&mut ignored) {
+            match ignore(&client) {
                 Ok(0) => return Ok(()),
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ => tokio::task::coop::consume_budget().await,
@@ -123,6 +147,11 @@ async fn linger(mut client: TcpStream) {
         }
     })
     .await;
+}
+
+/// Reads without a buffer that would wait with the connection.
+fn ignore(client: &TcpStream) -> io::Result<usize> {
+    client.try_read(&mut [0; 4096])
 }
 
 /// What becomes of the client's connection after an exchange.
@@ -145,8 +174,9 @@ fn own_answer(status: u16, reason: &str) -> Next {
 
 async fn exchange(
     client: &mut TcpStream,
-    buffer: &mut BytesMut,
-    request: &Request,
+    buffer: &mut Buffer,
+    mut request: Request,
+    held: Held,
     calls: &Calls,
 ) -> Next {
     let Reached { call, mut origin, .. } = match calls.reach(&request.target, Asked::Http).await {
@@ -154,8 +184,10 @@ async fn exchange(
         Err(answer) => return Next::Answer(answer),
     };
     let open = calls.open(call);
-    let mut origin_buffer = BytesMut::new();
-    let passed = pass_both(client, buffer, &mut origin, &mut origin_buffer, request, &open).await;
+    let mut origin_buffer = Buffer::new(buffer.room());
+    let head = Head { written: request.take_written(), _held: held };
+    let passed =
+        pass_both(client, buffer, &mut origin, &mut origin_buffer, &request, head, &open).await;
     if !matches!(passed, Passed::Whole { keep_alive: true } | Passed::Switched) {
         // The kernel keeps nothing of a request for an origin that doesn't read it.
         let _ = origin.set_zero_linger();
@@ -198,10 +230,11 @@ enum Passed {
 /// before it sends the body.
 async fn pass_both(
     client: &mut TcpStream,
-    buffer: &mut BytesMut,
+    buffer: &mut Buffer,
     origin: &mut TcpStream,
-    origin_buffer: &mut BytesMut,
+    origin_buffer: &mut Buffer,
     request: &Request,
+    head: Head,
     open: &Open<'_>,
 ) -> Passed {
     let (mut from_client, mut to_client) = client.split();
@@ -212,7 +245,7 @@ async fn pass_both(
     let to = Sink { stream: &mut to_origin, count: &sent };
     let back = Source { stream: &mut from_origin, buffer: origin_buffer, count: &received };
     let answering = Cell::new(false);
-    let up = send(request, from, to);
+    let up = send(head, request.framing, from, to);
     let down = respond(request, back, &mut to_client, &answering);
     let (mut up, mut down) = (pin!(up), pin!(down));
     let mut uploaded = None;
@@ -239,9 +272,26 @@ async fn pass_both(
     .await
 }
 
-async fn send(request: &Request, from: Source<'_, '_>, mut to: Sink<'_, '_>) -> Result<(), Fault> {
-    to.write(&request.written()).await.map_err(|_| Fault::Sink)?;
-    body::pass(from, request.framing, to, request.framing).await
+/// A head on its way, and the room that it takes meanwhile.
+struct Head {
+    written: Vec<u8>,
+    _held: Held,
+}
+
+impl Head {
+    async fn send(self, to: &mut Sink<'_, '_>) -> Result<(), Fault> {
+        to.write(&self.written).await.map_err(|_| Fault::Sink)
+    }
+}
+
+async fn send(
+    head: Head,
+    framing: Framing,
+    from: Source<'_, '_>,
+    mut to: Sink<'_, '_>,
+) -> Result<(), Fault> {
+    head.send(&mut to).await?;
+    body::pass(from, framing, to, framing).await
 }
 
 enum Answered {
@@ -278,8 +328,10 @@ async fn respond(
         _ if request.is_1_1 => Framing::Chunked,
         _ => Framing::Close,
     };
-    let head = response.written(encoding, !request.keep_alive);
-    to.write(&head).await.map_err(|_| Fault::Sink)?;
+    let written = response.written(encoding, !request.keep_alive);
+    drop(response);
+    let held = from.buffer.room().whole_head(written.len());
+    Head { written, _held: held }.send(&mut to).await?;
     if switched {
         return Ok(Answered::Switched);
     }
@@ -293,7 +345,10 @@ async fn read_response(from: &mut Source<'_, '_>) -> Result<Response, &'static s
             from.buffer.advance(length);
             return Ok(response);
         }
-        match from.fill(PIECE).await {
+        if from.buffer.is_too_much() {
+            return Err("there is no room for the origin's response beside what is unfinished");
+        }
+        match from.fill_head().await {
             Ok(0) => return Err("the origin closed the connection without an answer"),
             Ok(_) => {}
             Err(_) => return Err("the origin broke the connection without an answer"),

@@ -18,6 +18,7 @@ mod port;
 pub mod rate;
 mod relay;
 pub mod resolve;
+mod room;
 mod route;
 #[cfg(test)]
 mod tests;

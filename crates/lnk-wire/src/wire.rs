@@ -20,9 +20,10 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::calls::{Answer, Calls, Dialing};
 use crate::control::{self, Status};
 use crate::dial::{DialError, Dialer};
-use crate::log::{Log, Sandbox, Verb};
+use crate::log::{Log, Sandbox};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
+use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
 use crate::{head, http, port};
 
@@ -31,8 +32,6 @@ use crate::{head, http, port};
 const BACKLOG: i32 = 4096;
 /// How long accepting rests when the system has nothing left for a connection.
 const REST: Duration = Duration::from_millis(100);
-/// That descriptors ran out is logged so often at most.
-const SAID: Duration = Duration::from_secs(1);
 
 /// A listening socket, made in the sandbox's network namespace.
 #[derive(Debug)]
@@ -160,9 +159,9 @@ fn serve(
 ) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
-        let calls = Rc::new(calls());
+        let (calls, room) = (Rc::new(calls()), Rc::new(Room::default()));
         for (listener, serves) in listeners {
-            spawn_local(accept(listener, serves, Rc::clone(&calls)));
+            spawn_local(accept(listener, serves, Rc::clone(&calls), Rc::clone(&room)));
         }
         // Nothing is ever sent: the sender is dropped.
         let _ = stopped.await;
@@ -215,14 +214,25 @@ fn undialled(error: DialError) -> Answer {
 }
 
 /// Accepts connections until the wire stops.
-async fn accept(listener: TcpListener, serves: Serves, calls: Rc<Calls>) {
+async fn accept(listener: TcpListener, serves: Serves, calls: Rc<Calls>, room: Rc<Room>) {
     let mut spare = Spare::new();
     loop {
         match listener.accept().await {
-            Ok((client, _)) => {
-                spawn_local(serve_one(client, serves, Rc::clone(&calls)));
+            Ok((client, _)) => match room.enter() {
+                Some(place) => {
+                    let (calls, room) = (Rc::clone(&calls), Rc::clone(&room));
+                    spawn_local(serve_one(client, serves, calls, room, place));
+                }
+                None => {
+                    room.say(&calls.log, "too many connections are open at a time");
+                    turn_away(client, serves).await;
+                }
+            },
+            Err(error) if is_short(&error) => {
+                let reason = "no descriptor is left: raise the limit of open files (ulimit -n)";
+                room.say(&calls.log, reason);
+                spare.turn_away(&listener, serves).await;
             }
-            Err(error) if is_short(&error) => spare.turn_away(&listener, serves, &calls).await,
             // The client has left already (accept(2)).
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => tokio::time::sleep(REST).await,
@@ -230,9 +240,15 @@ async fn accept(listener: TcpListener, serves: Serves, calls: Rc<Calls>) {
     }
 }
 
-async fn serve_one(client: TcpStream, serves: Serves, calls: Rc<Calls>) {
+async fn serve_one(
+    client: TcpStream,
+    serves: Serves,
+    calls: Rc<Calls>,
+    room: Rc<Room>,
+    _place: Held,
+) {
     match serves {
-        Serves::Proxy => http::serve(client, &calls).await,
+        Serves::Proxy => http::serve(client, &calls, &room).await,
         Serves::Port(port) => port::serve(client, port, &calls).await,
     }
 }
@@ -245,22 +261,16 @@ fn is_short(error: &io::Error) -> bool {
 /// A descriptor that is given up to tell a client that there is none.
 struct Spare {
     file: Option<File>,
-    said: Option<Instant>,
 }
 
 impl Spare {
     fn new() -> Spare {
-        Spare { file: File::open("/dev/null").ok(), said: None }
+        Spare { file: File::open("/dev/null").ok() }
     }
 
     /// Takes one waiting connection and ends it, so that it neither hangs nor makes
     /// the accepting spin.
-    async fn turn_away(&mut self, listener: &TcpListener, serves: Serves, calls: &Calls) {
-        if self.said.is_none_or(|said| said.elapsed() >= SAID) {
-            self.said = Some(Instant::now());
-            let reason = "no descriptor is left: raise the limit of open files (ulimit -n)";
-            calls.log.failed(&calls.log.event(Verb::Unknown), reason);
-        }
+    async fn turn_away(&mut self, listener: &TcpListener, serves: Serves) {
         self.file = None;
         let taken = tokio::time::timeout(REST, listener.accept()).await;
         if let Ok(Ok((client, _))) = taken {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,8 +19,11 @@ use crate::wire::{Listener, Serves, Wire, raise_descriptors};
 mod connect;
 mod http;
 mod port;
+mod room;
 mod wire;
 
+/// Where nothing is connected to.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -42,7 +45,26 @@ impl Proxy {
         Proxy::start(targets, true, Serves::Proxy)
     }
 
+    /// Whose targets never answer.
+    fn to_silent(targets: &[&str]) -> Proxy {
+        let targets: Vec<String> = targets.iter().map(|target| (*target).to_owned()).collect();
+        Proxy::with_calls(Serves::Proxy, move |log, traffic| {
+            let listed = targets.into_iter().map(|target| (target, UNSPECIFIED)).collect();
+            let dial = |_, _| -> crate::calls::Dialing { Box::pin(std::future::pending()) };
+            Calls { dial: Box::new(dial), ..listed_calls(listed, false, log, traffic) }
+        })
+    }
+
     fn start(targets: &[(&str, SocketAddr)], tls_only: bool, serves: Serves) -> Proxy {
+        let targets: HashMap<String, SocketAddr> =
+            targets.iter().map(|(target, address)| ((*target).to_owned(), *address)).collect();
+        Proxy::with_calls(serves, move |log, traffic| listed_calls(targets, tls_only, log, traffic))
+    }
+
+    fn with_calls(
+        serves: Serves,
+        calls: impl FnOnce(Log, Arc<Traffic>) -> Calls + Send + 'static,
+    ) -> Proxy {
         raise_descriptors();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -50,10 +72,8 @@ impl Proxy {
         let traffic = Arc::new(Traffic::start());
         let sandbox = Sandbox { name: "run-1".into(), spec: None };
         let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
-        let targets: HashMap<String, SocketAddr> =
-            targets.iter().map(|(target, address)| ((*target).to_owned(), *address)).collect();
         let counted = Arc::clone(&traffic);
-        let calls = move || listed_calls(targets, tls_only, log, counted);
+        let calls = move || calls(log, counted);
         let listeners = vec![Listener { socket, serves }];
         let wire = Wire::run(listeners, Arc::clone(&traffic), calls).unwrap();
         Proxy { wire, traffic, address, folder }
