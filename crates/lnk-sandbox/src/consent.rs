@@ -8,6 +8,7 @@ use lnk_spec::shown;
 use crate::error::Result;
 use crate::remembered::{Remembered, remember};
 use crate::spec_file::SpecFile;
+use crate::state::Home;
 
 /// Lines of grants up to which nobody has to scroll for them.
 const ONE_SCREEN: usize = 15;
@@ -23,7 +24,7 @@ pub struct Question {
     /// The spec as it was typed, as one word.
     typed: String,
     spec: PathBuf,
-    home: Option<PathBuf>,
+    home: Option<Home>,
     grants: Grants,
 }
 
@@ -32,7 +33,7 @@ impl Question {
     /// nothing is wider, nor elsewhere. Warnings are lines to show in any case.
     #[must_use]
     pub fn of(file: &SpecFile, grants: Grants, warnings: &mut Vec<String>) -> Option<Question> {
-        let home = file.home_real.clone();
+        let home = file.settings_home.clone();
         let older = home.as_ref().and_then(|home| Remembered::of(home, &file.real, warnings));
         let typed = shown::word(&file.typed);
         let (why, opens) = match older {

@@ -15,6 +15,7 @@ use crate::never::{Asked, Never, never_shown_below};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::programs::{self, Finder, Found, ProgramList, Programs};
 use crate::request::Request;
+use crate::state::Home;
 
 /// A folder or file that the program may read, or also write.
 #[derive(Debug)]
@@ -34,9 +35,9 @@ pub struct Grant {
 pub struct Policy {
     /// Who the caller is.
     pub accounts: Accounts,
-    /// Whether the caller has a home folder; without one it is `/tmp` inside.
-    pub has_home: bool,
-    /// The home folder inside, as the caller spells it.
+    /// The home that the caller's settings are in.
+    pub settings_home: Option<Home>,
+    /// The home folder inside, as the caller spells it; `/tmp` without one.
     pub home: PathBuf,
     /// The home folder's real path.
     pub home_real: PathBuf,
@@ -167,7 +168,7 @@ impl Policy {
             return Err(cwd_refused(&caller.cwd, "it was deleted; go to a folder that exists"));
         }
         links.extend(cwd.links);
-        let has_home = home.is_some();
+        let settings_home = Home::of(caller, &accounts);
         let (home, home_real) = match home {
             Some((home, walked)) => {
                 links.extend(walked.links);
@@ -178,7 +179,7 @@ impl Policy {
         let cwd = cwd.real;
         Ok(Policy {
             accounts,
-            has_home,
+            settings_home,
             home,
             home_real,
             grants,
@@ -312,9 +313,17 @@ const SYSTEM: [&str; 12] = [
 /// The caller's home folder: `$HOME` where that can be one, else the one in
 /// passwd; with its walk.
 pub(crate) fn home_folder(caller: &Caller, accounts: &Accounts) -> Option<(PathBuf, Walk)> {
+    home_folders(caller, accounts).next()
+}
+
+/// What can be the caller's home folder, in this order.
+pub(crate) fn home_folders(
+    caller: &Caller,
+    accounts: &Accounts,
+) -> impl Iterator<Item = (PathBuf, Walk)> {
     let variable = caller.var("HOME").map(PathBuf::from);
     let candidates = [variable, Some(accounts.own.home.clone())];
-    candidates.into_iter().flatten().filter(|home| home.is_absolute()).find_map(|home| {
+    candidates.into_iter().flatten().filter(|home| home.is_absolute()).filter_map(|home| {
         let walked = walk(&home).ok()?;
         let real = walked.real.as_path();
         let systems =

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, failed, reason};
 use crate::spec_file::read_plain;
-use crate::state;
+use crate::state::Home;
 
 /// The file's name.
 const FILE: &str = "sandbox.toml";
@@ -56,8 +56,14 @@ impl Remembered {
     /// read wasn't agreed to: a warning says so, and a damaged file is moved
     /// aside.
     #[must_use]
-    pub fn of(home: &Path, spec: &Path, warnings: &mut Vec<String>) -> Option<Grants> {
-        let folder = state::specs(home);
+    pub fn of(home: &Home, spec: &Path, warnings: &mut Vec<String>) -> Option<Grants> {
+        let folder = match home.specs() {
+            Ok(folder) => folder,
+            Err(error) => {
+                warnings.push(format!("{error}; every spec asks again"));
+                return None;
+            }
+        };
         let read = match read(&folder) {
             Err(Unread::Damaged) => {
                 warnings.push(move_aside(&folder));
@@ -82,8 +88,8 @@ impl Remembered {
 ///
 /// # Errors
 /// Naming the file, if it can't be written.
-pub fn remember(home: &Path, spec: &Path, grants: Grants) -> Result<()> {
-    let folder = state::make_specs(home)?;
+pub fn remember(home: &Home, spec: &Path, grants: Grants) -> Result<()> {
+    let folder = home.make_specs()?;
     let file = folder.join(FILE);
     let what = || format!("{} can't be written", shown::word(&file));
     let _lock = lock(&folder).map_err(failed(what()))?;
@@ -205,66 +211,72 @@ mod tests {
         grants
     }
 
-    fn of(home: &Path, spec: &Path) -> (Option<Grants>, Vec<String>) {
+    fn home() -> (tempfile::TempDir, Home) {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::at(root.path().into(), rustix::process::getuid().as_raw());
+        (root, home)
+    }
+
+    fn of(home: &Home, spec: &Path) -> (Option<Grants>, Vec<String>) {
         let mut warnings = Vec::new();
         (Remembered::of(home, spec, &mut warnings), warnings)
     }
 
     #[test]
     fn what_was_agreed_to_is_found_by_the_specs_path() {
-        let home = tempfile::tempdir().unwrap();
+        let (_root, home) = home();
         let strange = PathBuf::from(OsString::from_vec(b"/s\xff\n.toml".to_vec()));
-        assert_eq!(of(home.path(), &strange), (None, vec![]));
-        remember(home.path(), &strange, reads("/a")).unwrap();
-        remember(home.path(), Path::new("/other"), reads("/b")).unwrap();
-        remember(home.path(), &strange, reads("/c")).unwrap();
-        assert_eq!(of(home.path(), &strange), (Some(reads("/c")), vec![]));
-        assert_eq!(of(home.path(), Path::new("/other")), (Some(reads("/b")), vec![]));
-        assert_eq!(of(home.path(), Path::new("/none")), (None, vec![]));
-        let file = state::specs(home.path()).join(FILE);
+        assert_eq!(of(&home, &strange), (None, vec![]));
+        remember(&home, &strange, reads("/a")).unwrap();
+        remember(&home, Path::new("/other"), reads("/b")).unwrap();
+        remember(&home, &strange, reads("/c")).unwrap();
+        assert_eq!(of(&home, &strange), (Some(reads("/c")), vec![]));
+        assert_eq!(of(&home, Path::new("/other")), (Some(reads("/b")), vec![]));
+        assert_eq!(of(&home, Path::new("/none")), (None, vec![]));
+        let file = home.specs().unwrap().join(FILE);
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
     fn a_damaged_file_is_kept_aside() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = state::make_specs(home.path()).unwrap();
+        let (_root, home) = home();
+        let folder = home.make_specs().unwrap();
         for number in 1..=2 {
             std::fs::write(folder.join(FILE), "[[spec]]\npath = 7\n").unwrap();
-            let (grants, warnings) = of(home.path(), Path::new("/a"));
+            let (grants, warnings) = of(&home, Path::new("/a"));
             assert_eq!((grants, warnings.len()), (None, 1));
             assert!(warnings[0].contains(&format!("{FILE}.damaged-{number}")), "{warnings:?}");
-            assert_eq!(of(home.path(), Path::new("/a")), (None, vec![]));
+            assert_eq!(of(&home, Path::new("/a")), (None, vec![]));
         }
         std::fs::create_dir(folder.join(FILE)).unwrap();
-        remember(home.path(), Path::new("/a"), reads("/b")).unwrap();
-        assert_eq!(of(home.path(), Path::new("/a")).0, Some(reads("/b")));
+        remember(&home, Path::new("/a"), reads("/b")).unwrap();
+        assert_eq!(of(&home, Path::new("/a")).0, Some(reads("/b")));
         assert!(folder.join("sandbox.toml.damaged-3").is_dir());
     }
 
     #[test]
     fn of_many_at_once_none_is_lost() {
-        let home = tempfile::tempdir().unwrap();
+        let (_root, home) = home();
         let path = |number: usize| PathBuf::from(format!("/{number}"));
         thread::scope(|all| {
             for number in 0..16 {
-                let home = home.path();
+                let home = &home;
                 all.spawn(move || remember(home, &path(number), reads("/a")).unwrap());
             }
         });
-        assert!((0..16).all(|number| of(home.path(), &path(number)).0.is_some()));
+        assert!((0..16).all(|number| of(&home, &path(number)).0.is_some()));
     }
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = state::make_specs(home.path()).unwrap();
+        let (_root, home) = home();
+        let folder = home.make_specs().unwrap();
         let one = |number| OneSpec { path: format!("/{number}").into(), grants: reads("/a") };
         write(&folder, &Remembered { specs: (0..MAX_SPECS).map(one).collect() }).unwrap();
-        remember(home.path(), Path::new("/new"), reads("/a")).unwrap();
-        assert_eq!(of(home.path(), Path::new("/0")).0, None);
-        assert!(of(home.path(), Path::new("/1")).0.is_some());
-        assert!(of(home.path(), Path::new("/new")).0.is_some());
+        remember(&home, Path::new("/new"), reads("/a")).unwrap();
+        assert_eq!(of(&home, Path::new("/0")).0, None);
+        assert!(of(&home, Path::new("/1")).0.is_some());
+        assert!(of(&home, Path::new("/new")).0.is_some());
     }
 }

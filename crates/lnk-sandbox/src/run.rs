@@ -208,12 +208,12 @@ fn settings(policy: &Policy) -> Result<Option<Settings>> {
         || policy.grants.iter().any(|grant| policy.home_real.starts_with(&grant.held.real));
     let written = policy.grants.iter().any(|grant| grant.write);
     let needed = written || policy.network.is_served() || home_is_seen();
-    if !policy.has_home {
+    let Some(home) = &policy.settings_home else {
         let missing =
             "you have no home folder to keep Link's settings in; set HOME to one of yours";
         return if needed { Err(Error::Refused(missing.into())) } else { Ok(None) };
-    }
-    match Settings::open(&policy.home_real) {
+    };
+    match Settings::open(home) {
         Ok(settings) => Ok(Some(settings)),
         Err(error) if needed => Err(error),
         Err(_) => Ok(None),

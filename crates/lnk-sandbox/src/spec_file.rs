@@ -23,6 +23,7 @@ use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
 use crate::programs::Finder;
 use crate::request::{Agreed, Renderer, Request};
+use crate::state::Home;
 
 /// Why a `~` can't be followed.
 const NO_HOME: &str = "you have no home folder here; give the path from /";
@@ -47,8 +48,8 @@ pub struct SpecFile {
     pub spec: Spec,
     /// The caller's home as it is spelled, where there is one.
     home: Option<PathBuf>,
-    /// Its real path.
-    pub(crate) home_real: Option<PathBuf>,
+    /// Where it is kept what was agreed to.
+    pub(crate) settings_home: Option<Home>,
 }
 
 impl SpecFile {
@@ -60,8 +61,8 @@ impl SpecFile {
     pub fn read(typed: &Path, caller: &Caller) -> Result<SpecFile> {
         let refused = |why: &str| Error::Refused(format!("--spec {}: {why}", shown::word(typed)));
         let accounts = Accounts::of(caller.uid, caller.gid);
-        let (home, home_real) =
-            home_folder(caller, &accounts).map(|(home, walked)| (home, walked.real)).unzip();
+        let home = home_folder(caller, &accounts).map(|(home, _)| home);
+        let settings_home = Home::of(caller, &accounts);
         let path = absolute(typed, home.as_deref(), &caller.cwd).ok_or_else(|| refused(NO_HOME))?;
         let walked = walk(&path).map_err(|error| refused(&reason(&error)))?;
         // What has no name is reached by its descriptor alone: a shell's <(…).
@@ -86,7 +87,7 @@ impl SpecFile {
             bytes,
             spec,
             home,
-            home_real,
+            settings_home,
         };
         file.refuse_tilde_without_home()?;
         Ok(file)

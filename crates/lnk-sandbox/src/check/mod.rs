@@ -143,15 +143,15 @@ impl Report {
 pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<Checked> {
     crate::run::refuse_inside()?;
     let policy = Policy::new(request, caller)?;
-    if !policy.has_home {
+    let Some(home) = &policy.settings_home else {
         return Err(Error::Refused(
             "you have no home folder to plant bait in; set HOME to one of yours".into(),
         ));
-    }
+    };
     // What ends a check early would leave its bait behind.
     let signals = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
     let signals = Taken::new(&signals).map_err(failed("signals"))?;
-    let settings = Settings::open(&policy.home_real)?;
+    let settings = Settings::open(home)?;
     let (folder, placeholders) = (settings.check()?, settings.placeholders()?);
     let mut bait = Bait::begin(&folder)?;
     let spec = request.spec.as_ref().map(|agreed| agreed.file.as_path());

@@ -47,7 +47,7 @@ pub fn find(root: &Path) -> Result<PathBuf, NotFound> {
 /// root's among them (`kernel.overflowuid`); `None` where that id is a user
 /// here, as in every namespace that maps all ids (user_namespaces(7)). In one
 /// that maps root away, root's own programs look like this.
-fn unmapped_owner(root: &Path) -> Option<u32> {
+pub(crate) fn unmapped_owner(root: &Path) -> Option<u32> {
     let overflow: u32 =
         fs::read_to_string(root.join("proc/sys/kernel/overflowuid")).ok()?.trim().parse().ok()?;
     let map = fs::read_to_string(root.join("proc/self/uid_map")).ok()?;
