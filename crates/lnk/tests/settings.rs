@@ -22,20 +22,19 @@ fn each_with_others(body: impl Fn(&TestEnv)) {
 
 /// Everything from a path down, links themselves.
 fn give(path: &Path, uid: u32) {
-    lchown(path, Some(uid), Some(uid)).unwrap();
+    lchown(path, Some(uid), Some(uid)).expect("root gives files away");
     if path.is_dir() && !path.is_symlink() {
-        for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path(), uid);
+        for entry in fs::read_dir(path).expect("root reads folders") {
+            give(&entry.expect("root reads folders").path(), uid);
         }
     }
 }
 
 /// Somebody else's home, that anybody may write.
 fn theirs(env: &TestEnv) -> PathBuf {
-    let home = env.outside().join("theirs");
-    fs::create_dir(&home).unwrap();
-    fs::set_permissions(&home, Permissions::from_mode(0o777)).unwrap();
-    lchown(&home, Some(OTHER), Some(OTHER)).unwrap();
+    let home = env.folder(env.outside().join("theirs"));
+    fs::set_permissions(&home, Permissions::from_mode(0o777)).expect("own folder");
+    give(&home, OTHER);
     home
 }
 
