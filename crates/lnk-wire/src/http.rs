@@ -279,6 +279,12 @@ struct Head {
 }
 
 impl Head {
+    fn of(response: Response, body: Framing, closes: bool, room: &Rc<Room>) -> Head {
+        let written = response.written(body, closes);
+        let held = room.whole_head(written.len());
+        Head { written, _held: held }
+    }
+
     async fn send(self, to: &mut Sink<'_, '_>) -> Result<(), Fault> {
         to.write(&self.written).await.map_err(|_| Fault::Sink)
     }
@@ -314,7 +320,7 @@ async fn respond(
         }
         // HTTP/1.0 knows none (RFC 9110, 15.2).
         if request.is_1_1 {
-            to.write(&response.written(Framing::NONE, false)).await.map_err(|_| Fault::Sink)?;
+            Head::of(response, Framing::NONE, false, from.buffer.room()).send(&mut to).await?;
         }
     };
     let switched = response.status == 101;
@@ -328,10 +334,7 @@ async fn respond(
         _ if request.is_1_1 => Framing::Chunked,
         _ => Framing::Close,
     };
-    let written = response.written(encoding, !request.keep_alive);
-    drop(response);
-    let held = from.buffer.room().whole_head(written.len());
-    Head { written, _held: held }.send(&mut to).await?;
+    Head::of(response, encoding, !request.keep_alive, from.buffer.room()).send(&mut to).await?;
     if switched {
         return Ok(Answered::Switched);
     }
