@@ -141,7 +141,8 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
     if unlogged > 0 {
         outcome.warnings.push(format!(
-            "{unlogged} lines of its calls aren't in the log: there was no room for them"
+            "{unlogged} lines of its calls couldn't be written to the log, so calls were refused: \
+             make room in ~/.config/lnk"
         ));
     }
     Ok(outcome)

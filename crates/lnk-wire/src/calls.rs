@@ -73,10 +73,15 @@ impl Calls {
         Ok(Reached { call, tls_only, origin })
     }
 
-    /// Lets a call through.
-    pub fn open(&self, call: Call) -> Open<'_> {
-        self.log.allowed(&call);
-        Open { calls: self, call, up: Cell::new(0), down: Cell::new(0), failed: Cell::new(false) }
+    /// Lets a call through, once that is written down.
+    pub fn open(&self, call: Call) -> Result<Open<'_>, Answer> {
+        self.log.allowed(&call).map_err(|error| Answer {
+            status: 503,
+            reason: format!("the log of calls can't be written: {error}"),
+            retry_after: None,
+        })?;
+        let (up, down) = (Cell::new(0), Cell::new(0));
+        Ok(Open { calls: self, call, up, down, failed: Cell::new(false) })
     }
 }
 
@@ -106,7 +111,7 @@ impl Open<'_> {
     /// It ends by a fault of the other side's.
     pub fn failed(&self, reason: &str) {
         self.failed.set(true);
-        self.calls.log.failed(&self.call, reason);
+        self.calls.log.broke(&self.call, reason);
     }
 }
 

@@ -44,7 +44,11 @@ pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Targ
             return;
         }
     }
-    let open = calls.open(call);
+    let Ok(open) = calls.open(call) else {
+        // The answer is given already. An end doesn't look as if the host had made it.
+        let _ = client.set_zero_linger();
+        return;
+    };
     // Sent here, since the tunnel would keep it for all of its life. An origin that
     // takes no more may have said something all the same.
     if origin.write_all(&early).await.is_ok() {

@@ -183,7 +183,10 @@ async fn exchange(
         Ok(reached) => reached,
         Err(answer) => return Next::Answer(answer),
     };
-    let open = calls.open(call);
+    let open = match calls.open(call) {
+        Ok(open) => open,
+        Err(answer) => return Next::Answer(answer),
+    };
     let mut origin_buffer = Buffer::new(buffer.room());
     let head = Head { written: request.take_written(), _held: held };
     let passed =

@@ -22,7 +22,10 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
     };
     let _ = client.set_nodelay(true);
     let _ = service.set_nodelay(true);
-    let open = calls.open(call);
+    let Ok(open) = calls.open(call) else {
+        let _ = client.set_zero_linger();
+        return;
+    };
     relay::run(&mut client, &mut service, &[], &[], &open).await;
 }
 

@@ -42,7 +42,7 @@ fn a_calls_lines_say_what_happened_and_share_its_number() {
     let sandbox = Sandbox { name: "run-7".into(), spec: Some("app".into()) };
     let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
     let call = log.call(Verb::Connect, "example.com", 443);
-    log.allowed(&call);
+    log.allowed(&call).unwrap();
     log.ended(&call, 517, 4096);
     log.refused(&log.call(Verb::Dns, "x.test", None), "x.test isn't named");
     log.failed(&log.call(Verb::LocalModel, "127.0.0.1", 11434), "nothing listens");
@@ -111,9 +111,9 @@ fn of_an_unreadable_target_no_path_and_no_password_is_kept() {
 fn half_a_line_costs_no_other_line() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder, "run-1");
-    log.allowed(&log.call(Verb::Http, "first", 80));
+    log.allowed(&log.call(Verb::Http, "first", 80)).unwrap();
     append(folder.path(), b"{\"time\":\"2026-01-01T00:00:00.000Z\",\"sandb");
-    log.allowed(&log.call(Verb::Http, "second", 80));
+    log.allowed(&log.call(Verb::Http, "second", 80)).unwrap();
     let text = fs::read_to_string(folder.path().join(FILE)).unwrap();
     assert!(text.contains("\"sandb\n{\"time\":"), "{text}");
     // Two at once: the one was killed after the other had looked at the end.
@@ -122,7 +122,7 @@ fn half_a_line_costs_no_other_line() {
     append(folder.path(), b"{\"time\":\"2026-01-01T00:00:00.000Z\",\"sandbox\":\"run-{\\\"time");
     append(folder.path(), last);
     append(folder.path(), b"\n\nnonsense\n\xff\n{}\n");
-    log.allowed(&log.call(Verb::Http, "third", 80));
+    log.allowed(&log.call(Verb::Http, "third", 80)).unwrap();
     assert_eq!(hosts(&all(&folder)), ["first", "second", "second", "third"]);
     assert_eq!(log.left_out(), 0);
 }
@@ -138,7 +138,7 @@ fn no_line_is_lost_by_many_who_write_while_files_are_renamed() {
             scope.spawn(move || {
                 let reason = "x".repeat(MAX_REASON);
                 for number in 0..CALLS {
-                    log.refused(&log.call(Verb::Http, number, 80), &reason);
+                    log.broke(&log.call(Verb::Http, number, 80), &reason);
                 }
                 assert_eq!(log.left_out(), 0);
             });
@@ -169,9 +169,9 @@ fn nine_full_files_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder, "run-1");
     for round in 0..12 {
-        log.allowed(&log.call(Verb::Http, round, 80));
+        log.allowed(&log.call(Verb::Http, round, 80)).unwrap();
         fill(folder.path());
-        log.allowed(&log.call(Verb::Http, format!("{round}-end"), 80));
+        log.allowed(&log.call(Verb::Http, format!("{round}-end"), 80)).unwrap();
     }
     let kept: Vec<_> =
         (3..12).flat_map(|round| [format!("{round}"), format!("{round}-end")]).collect();
@@ -179,26 +179,77 @@ fn nine_full_files_are_kept() {
     assert!(!folder.path().join(FILE).exists());
     // A gap is filled before the oldest goes.
     fs::remove_file(folder.path().join(write::kept(4))).unwrap();
-    log.allowed(&log.call(Verb::Http, "new", 80));
+    log.allowed(&log.call(Verb::Http, "new", 80)).unwrap();
     fill(folder.path());
-    log.allowed(&log.call(Verb::Http, "new-end", 80));
+    log.allowed(&log.call(Verb::Http, "new-end", 80)).unwrap();
     let records = all(&folder);
     assert_eq!(hosts(&records)[..2], ["3", "3-end"]);
     assert_eq!(hosts(&records)[16..], ["new", "new-end"]);
 }
 
 #[test]
-fn a_line_that_cant_be_written_is_counted_and_stops_nobody() {
+fn a_call_whose_line_cant_be_written_isnt_let_through() {
     let folder = tempfile::tempdir().unwrap();
-    let log = log(&folder, "run-1");
-    log.allowed(&log.call(Verb::Http, "first", 80));
+    let traffic = Arc::new(Traffic::start());
+    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
+    let call = |host: &str| log.call(Verb::Http, host, 80);
+    log.allowed(&call("first")).unwrap();
     fs::rename(folder.path().join(FILE), folder.path().join("aside")).unwrap();
     fs::create_dir(folder.path().join(FILE)).unwrap();
-    log.allowed(&log.call(Verb::Http, "second", 80));
-    assert_eq!(log.left_out(), 1);
+    assert!(log.allowed(&call("second")).is_err());
+    log.refused(&call("second"), "no");
+    assert_eq!((traffic.carried().allowed, log.left_out()), (1, 2));
     fs::remove_dir(folder.path().join(FILE)).unwrap();
-    log.allowed(&log.call(Verb::Http, "third", 80));
-    assert_eq!((hosts(&all(&folder)), log.left_out()), (vec!["third"], 1));
+    log.allowed(&call("third")).unwrap();
+    assert_eq!((hosts(&all(&folder)), log.left_out()), (vec!["third"], 2));
+}
+
+#[test]
+fn who_is_refused_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let traffic = Arc::new(Traffic::start());
+    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
+    for number in 0..700 {
+        let call = log.call(Verb::Http, number, 80);
+        log.refused(&call, "no");
+        log.failed(&call, "nobody");
+        log.allowed(&call).unwrap();
+        log.broke(&call, "gone");
+    }
+    let carried = traffic.carried();
+    assert_eq!((carried.allowed, carried.refused, carried.failed), (700, 700, 1400));
+    let reasons = |folder: &TempDir| -> Vec<String> {
+        let reason = |record: &Record| match &record.line.what {
+            What::Refused { reason } | What::Failed { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        all(folder).iter().filter_map(reason).collect()
+    };
+    let count = |reasons: &[String], of: &str| reasons.iter().filter(|one| *one == of).count();
+    let told = reasons(&folder);
+    assert_eq!((count(&told, "no"), count(&told, "nobody"), count(&told, "gone")), (500, 500, 700));
+    drop(log);
+    let last = reasons(&folder).pop().unwrap();
+    assert_eq!(last, "400 more calls within a minute weren't let through");
+}
+
+/// Without room for it, a program that fills the disk would end the log.
+#[test]
+fn the_files_room_is_kept_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = log(&folder, "run-1");
+    log.allowed(&log.call(Verb::Http, "first", 80)).unwrap();
+    let kept = |name: &str| {
+        use std::os::unix::fs::MetadataExt as _;
+        fs::metadata(folder.path().join(name)).unwrap().blocks() * 512
+    };
+    assert!(kept(FILE) >= FULL);
+    fill(folder.path());
+    log.allowed(&log.call(Verb::Http, "second", 80)).unwrap();
+    log.allowed(&log.call(Verb::Http, "third", 80)).unwrap();
+    assert!(kept(FILE) >= FULL && kept(&write::kept(1)) >= FULL);
 }
 
 #[test]
@@ -233,7 +284,7 @@ fn the_latest_are_read_and_only_those_that_are_meant() {
     };
     let (one, two) = (log_of("run-1", None), log_of("run-2", Some("app")));
     for number in 0..4 {
-        one.allowed(&one.call(Verb::Http, format!("a{number}"), 80));
+        one.allowed(&one.call(Verb::Http, format!("a{number}"), 80)).unwrap();
         two.refused(&two.call(Verb::Http, format!("b{number}"), 80), "no");
         if number == 1 {
             fill(folder.path());
@@ -263,22 +314,22 @@ fn what_follows_is_read_once_through_renamed_files() {
     let (none, mut from_nothing) = Follow::open(folder.path(), 9, Filter::default()).unwrap();
     assert!(none.is_empty() && from_nothing.read().unwrap().is_empty());
     let log = log(&folder, "run-1");
-    log.allowed(&log.call(Verb::Http, "old", 80));
+    log.allowed(&log.call(Verb::Http, "old", 80)).unwrap();
     append(folder.path(), b"{\"time\":");
     let (latest, mut follow) = Follow::open(folder.path(), 9, Filter::default()).unwrap();
     assert_eq!(hosts(&latest), ["old"]);
     let mut next = || hosts(&follow.read().unwrap()).join(" ");
     assert_eq!(next(), "");
-    log.allowed(&log.call(Verb::Http, "one", 80));
+    log.allowed(&log.call(Verb::Http, "one", 80)).unwrap();
     assert_eq!(next(), "one");
     append(folder.path(), b"{\"time\":");
     assert_eq!(next(), "");
     for round in 0..2 {
-        log.allowed(&log.call(Verb::Http, format!("begin{round}"), 80));
+        log.allowed(&log.call(Verb::Http, format!("begin{round}"), 80)).unwrap();
         fill(folder.path());
-        log.allowed(&log.call(Verb::Http, format!("end{round}"), 80));
+        log.allowed(&log.call(Verb::Http, format!("end{round}"), 80)).unwrap();
     }
-    log.allowed(&log.call(Verb::Http, "new", 80));
+    log.allowed(&log.call(Verb::Http, "new", 80)).unwrap();
     assert_eq!(next(), "begin0 end0 begin1 end1 new");
     assert_eq!(next(), "");
     let records = from_nothing.read().unwrap();

@@ -7,10 +7,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat, renameat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, Stat, fallocate, fstat, openat, renameat,
+    seek, statat,
+};
 use rustix::io::{Errno, pread};
 
 use super::{FILE, FULL, KEPT, Line, Sandbox, Verb, What};
@@ -19,16 +22,38 @@ use crate::traffic::Traffic;
 /// Held by whoever renames full files. Lines are written without it.
 const LOCK: &str = "wire.log.lock";
 
-/// The log, as one wire writes it. What can't be written is left out and counted:
-/// no call waits for the log or ends with it.
+/// Lines of calls that weren't let through, within a minute, at most: a program that
+/// is refused on and on must not push out of the log what it did before.
+const REFUSED: u64 = 1000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The log, as one wire writes it. A call whose beginning can't be written isn't let
+/// through; other lines that can't be are left out and counted.
 #[derive(Debug)]
 pub struct Log {
     folder: OwnedFd,
-    file: RefCell<File>,
+    current: RefCell<Current>,
     sandbox: Sandbox,
     traffic: Arc<Traffic>,
     next_call: Cell<u64>,
     left_out: Cell<u64>,
+    minute: RefCell<Minute>,
+}
+
+/// The file that lines go to.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    id: (u64, u64),
+    /// Where the last line of this wire's own ended; none where it wasn't whole.
+    end: Option<u64>,
+}
+
+/// The calls of the latest minute that weren't let through.
+#[derive(Debug)]
+struct Minute {
+    since: Instant,
+    calls: u64,
 }
 
 /// A call, from when it asked: what its lines share.
@@ -50,11 +75,13 @@ impl Log {
     pub fn open(folder: &Path, sandbox: Sandbox, traffic: Arc<Traffic>) -> io::Result<Log> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, folder, flags, Mode::empty())?;
-        let file = RefCell::new(open(&folder)?);
+        let current = RefCell::new(Current::open(&folder)?);
         // Numbers of an earlier wire with the same name are below.
         let micros = Timestamp::now().as_microsecond();
         let next_call = Cell::new(u64::try_from(micros).unwrap_or_default());
-        Ok(Log { folder, file, sandbox, traffic, next_call, left_out: Cell::new(0) })
+        let left_out = Cell::new(0);
+        let minute = RefCell::new(Minute { since: Instant::now(), calls: 0 });
+        Ok(Log { folder, current, sandbox, traffic, next_call, left_out, minute })
     }
 
     /// A call to a host, canonical, that asks now.
@@ -80,29 +107,40 @@ impl Log {
         Call { number, verb, host, port, asked: Instant::now() }
     }
 
-    /// It was let through, and somebody answered. [`ended`](Self::ended) or
-    /// [`failed`](Self::failed) follows.
-    pub fn allowed(&self, call: &Call) {
+    /// It is let through, and somebody answered. [`ended`](Self::ended) or
+    /// [`broke`](Self::broke) follows.
+    ///
+    /// # Errors
+    /// The line can't be written: then the call must not be let through.
+    pub fn allowed(&self, call: &Call) -> io::Result<()> {
+        self.append(call, What::Allowed)?;
         self.traffic.count_allowed();
-        self.append(call, What::Allowed);
+        Ok(())
     }
 
     /// An allowed call is over: the bytes from the sandbox and to it.
     pub fn ended(&self, call: &Call, up: u64, down: u64) {
         let ms = u64::try_from(call.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.append(call, What::Ended { up, down, ms });
+        // What is left out is counted.
+        let _ = self.append(call, What::Ended { up, down, ms });
+    }
+
+    /// An allowed call is over by a fault of the other side's: why, in one line.
+    pub fn broke(&self, call: &Call, reason: &str) {
+        self.traffic.count_failed();
+        let _ = self.append(call, What::Failed { reason: reason.to_owned() });
     }
 
     /// It wasn't let through: why, in one line.
     pub fn refused(&self, call: &Call, reason: &str) {
         self.traffic.count_refused();
-        self.append(call, What::Refused { reason: reason.to_owned() });
+        self.append_one_of_many(call, What::Refused { reason: reason.to_owned() });
     }
 
     /// It would have been let through, but nothing answered: why, in one line.
     pub fn failed(&self, call: &Call, reason: &str) {
         self.traffic.count_failed();
-        self.append(call, What::Failed { reason: reason.to_owned() });
+        self.append_one_of_many(call, What::Failed { reason: reason.to_owned() });
     }
 
     /// Lines that couldn't be written.
@@ -111,7 +149,35 @@ impl Log {
         self.left_out.get()
     }
 
-    fn append(&self, call: &Call, what: What) {
+    /// Appends the line of a call that wasn't let through, where the minute has room
+    /// for it.
+    fn append_one_of_many(&self, call: &Call, what: What) {
+        self.tell_the_rest(false);
+        let calls = {
+            let mut minute = self.minute.borrow_mut();
+            minute.calls += 1;
+            minute.calls
+        };
+        if calls <= REFUSED {
+            let _ = self.append(call, what);
+        }
+    }
+
+    /// Says in one line how many calls of a minute that is over have none.
+    fn tell_the_rest(&self, over: bool) {
+        let mut minute = self.minute.borrow_mut();
+        if !over && minute.since.elapsed() < MINUTE {
+            return;
+        }
+        let rest = minute.calls.saturating_sub(REFUSED);
+        *minute = Minute { since: Instant::now(), calls: 0 };
+        if rest > 0 {
+            let reason = format!("{rest} more calls within a minute weren't let through");
+            let _ = self.append(&self.event(Verb::Unknown), What::Refused { reason });
+        }
+    }
+
+    fn append(&self, call: &Call, what: What) -> io::Result<()> {
         let line = Line {
             time: Timestamp::now(),
             sandbox: self.sandbox.clone(),
@@ -121,35 +187,61 @@ impl Log {
             port: call.port,
             what,
         };
-        match self.try_append(line.written()) {
-            Ok(size) if size >= FULL => {
-                // Where that fails the file grows on, and the next line tries again.
-                let _ = rotate(&self.folder);
-            }
-            Ok(_) => {}
-            Err(_) => {
-                self.left_out.set(self.left_out.get() + 1);
-                self.traffic.unlogged();
-            }
+        let size = self.current.borrow_mut().append(&self.folder, line.written());
+        let size = size.inspect_err(|_| {
+            self.left_out.set(self.left_out.get() + 1);
+            self.traffic.unlogged();
+        })?;
+        if size >= FULL {
+            // Where that fails the file grows on, and the next line tries again.
+            let _ = rotate(&self.folder);
         }
+        Ok(())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.tell_the_rest(true);
+    }
+}
+
+impl Current {
+    fn open(folder: &OwnedFd) -> io::Result<Current> {
+        // Read too, for how the file ends; never waiting for a pipe's other end.
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
+        let file = open_plain(folder, FILE, flags)?;
+        let stat = fstat(&file)?;
+        if stat.st_size == 0 {
+            // Room for all of it, so that a program that fills the disk doesn't end the
+            // log. Not every file system keeps any.
+            let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, FULL);
+        }
+        Ok(Current { file, id: id(&stat), end: None })
     }
 
     /// Appends in one write, and answers the file's size then. Another wire may
     /// rename the file meanwhile: then the line is the last of the renamed one.
-    fn try_append(&self, mut line: Vec<u8>) -> io::Result<u64> {
-        let mut file = self.file.borrow_mut();
-        if !is_current(&self.folder, &file) {
-            *file = open(&self.folder)?;
+    fn append(&mut self, folder: &OwnedFd, mut line: Vec<u8>) -> io::Result<u64> {
+        let named = statat(folder, FILE, AtFlags::SYMLINK_NOFOLLOW);
+        let named = named.ok().filter(|named| id(named) == self.id);
+        if named.is_none() {
+            *self = Current::open(folder)?;
         }
-        let (size, whole) = end_of(&file)?;
-        if !whole {
+        // Nobody wrote since: it's known how the file ends.
+        let same = named.is_some_and(|named| self.end == Some(named.st_size.cast_unsigned()));
+        if !same && !ends_whole(&self.file)? {
             line.insert(0, b'\n');
         }
         // A part that was written, on a full disk, is ended by the next line.
-        match rustix::io::retry_on_intr(|| rustix::io::write(&*file, &line))? {
-            written if written == line.len() => Ok(size + written as u64),
-            _ => Err(Errno::NOSPC.into()),
+        self.end = None;
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(&self.file, &line))?;
+        if written != line.len() {
+            return Err(Errno::NOSPC.into());
         }
+        let end = seek(&self.file, SeekFrom::Current(0))?;
+        self.end = Some(end);
+        Ok(end)
     }
 }
 
@@ -181,12 +273,6 @@ fn authority(target: &[u8]) -> Option<&[u8]> {
     (plain && !authority.is_empty()).then_some(authority)
 }
 
-fn open(folder: &OwnedFd) -> io::Result<File> {
-    // Read too, for how the file ends; never waiting for a pipe's other end.
-    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
-    open_plain(folder, FILE, flags)
-}
-
 /// Opens or makes a file of ours in the folder: a plain one, for its owner alone.
 fn open_plain(folder: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -194,21 +280,14 @@ fn open_plain(folder: &OwnedFd, name: &str, flags: OFlags) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::INVAL.into()) }
 }
 
-fn is_current(folder: &OwnedFd, file: &File) -> bool {
-    match (statat(folder, FILE, rustix::fs::AtFlags::SYMLINK_NOFOLLOW), fstat(file)) {
-        (Ok(current), Ok(ours)) => id(&current) == id(&ours),
-        _ => false,
-    }
-}
-
 pub(super) fn id(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Where a file ends, and whether a line does there: a wire that was killed may
-/// leave half a one. While another wire writes, what is seen of its line may be
-/// half of it, so as long as the file grows it is looked at again.
-fn end_of(file: &File) -> io::Result<(u64, bool)> {
+/// Whether a file ends with a line's end: a wire that was killed may leave half a
+/// line. While another wire writes, what is seen of its line may be half of it, so as
+/// long as the file grows it is looked at again.
+fn ends_whole(file: &File) -> io::Result<bool> {
     let size = || io::Result::Ok(fstat(file)?.st_size.cast_unsigned());
     let mut end = size()?;
     loop {
@@ -218,7 +297,7 @@ fn end_of(file: &File) -> io::Result<(u64, bool)> {
         }
         let now = size()?;
         if last == *b"\n" || now == end {
-            return Ok((now, last == *b"\n"));
+            return Ok(last == *b"\n");
         }
         end = now;
     }
@@ -233,7 +312,7 @@ fn rotate(folder: &OwnedFd) -> io::Result<()> {
         Err(TryLockError::WouldBlock) => return Ok(()),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let size = |name: &str| statat(folder, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    let size = |name: &str| statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
     if size(FILE)?.st_size.cast_unsigned() < FULL {
         return Ok(());
     }

@@ -59,3 +59,27 @@ fn idle_tunnels_leave_others_alone() {
     assert_eq!(carried.allowed, TUNNELS as u64);
     assert_eq!(log.iter().filter(|line| line.contains("ended")).count(), TUNNELS);
 }
+
+#[test]
+fn what_cant_be_written_down_isnt_let_through() {
+    let (http, http_heard) = origin(|mut client| client.rest());
+    let (tcp, tcp_heard) = origin(|mut client| client.rest());
+    let proxy = Proxy::to(&[("one.test:80", http), ("one.test:7000", tcp)]);
+    let log = proxy.folder.path().join(FILE);
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    let answer = proxy.answer("GET http://one.test/ HTTP/1.1\r\nHost: one.test\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("X-Link-Reason: the log of calls can't be written: "), "{answer}");
+    let mut client = proxy.client();
+    client.send("CONNECT one.test:7000 HTTP/1.1\r\nHost: one.test:7000\r\n\r\n");
+    client.head();
+    assert_eq!(client.rest_bytes(), (Vec::new(), true));
+    assert_eq!(
+        (http_heard.join().unwrap(), tcp_heard.join().unwrap()),
+        (String::new(), String::new())
+    );
+    let carried = proxy.traffic.carried();
+    assert_eq!((carried.allowed, carried.up), (0, 0));
+    assert_eq!(carried.unlogged, 2);
+}
