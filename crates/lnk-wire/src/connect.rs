@@ -24,7 +24,6 @@ pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Targ
         Ok(reached) => reached,
         Err(answer) => return http::answer(client, &answer).await,
     };
-    let _ = client.set_nodelay(true);
     let established = client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await;
     // A client speaks only after this, so the origin is connected to before, and
     // hears nothing until the verdict.

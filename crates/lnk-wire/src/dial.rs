@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::address::{Class, classify};
 use crate::policy::{Reach, Refusal, Target, refused_address};
 use crate::resolve::{ResolveError, Resolver};
-use crate::route::{Way, way_to};
+use crate::route::{Routes, Way};
 use crate::upstream::{self, UpstreamError};
 
 /// A target is reached within this, names, upstream and all.
@@ -37,6 +37,7 @@ const UPSTREAM_ATTEMPT: Duration = Duration::from_secs(6);
 pub struct Dialer {
     upstream: Upstream,
     resolver: Resolver,
+    routes: Routes,
 }
 
 /// A connection to a target.
@@ -83,7 +84,7 @@ impl Dialer {
     /// A dialer whose connections to the internet leave by `upstream`.
     #[must_use]
     pub fn new(upstream: Upstream) -> Self {
-        Dialer { upstream, resolver: Resolver::new() }
+        Dialer { upstream, resolver: Resolver::new(), routes: Routes::default() }
     }
 
     /// Connects to what a target may be reached by.
@@ -143,7 +144,7 @@ impl Dialer {
                 dropped.push(class);
                 continue;
             }
-            match way_to(address).map_err(unreachable)? {
+            match self.routes.way_to(address).map_err(unreachable)? {
                 Way::Own => dropped.push(Class::Loopback),
                 Way::Neighbour if class == Class::Public => dropped.push(Class::Neighbour),
                 Way::Neighbour | Way::Far => allowed.push(address),
@@ -170,7 +171,11 @@ fn of_lan(addresses: &[IpAddr]) -> Vec<IpAddr> {
 }
 
 async fn direct(addresses: &[IpAddr], port: u16) -> Result<Connected, DialError> {
-    let (address, stream) = race(interleaved(addresses), port).await.map_err(unreachable)?;
+    let (address, stream) = match addresses {
+        [only] => dial(*only, port).await,
+        several => race(interleaved(several), port).await,
+    }
+    .map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
     Ok(Connected { stream, address: Some(address), upstream: false })
 }

@@ -20,7 +20,6 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
             return;
         }
     };
-    let _ = client.set_nodelay(true);
     let _ = service.set_nodelay(true);
     let Ok(open) = calls.open(call) else {
         let _ = client.set_zero_linger();

@@ -1,7 +1,9 @@
 //! Which addresses are this machine's own.
 
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -28,6 +30,8 @@ const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
 /// Bytes of `nlmsghdr`, which `rtmsg` follows.
 const HEADER: usize = 16;
+/// Where `nlmsghdr` holds the number of the question.
+const SEQUENCE: usize = 8;
 /// Bytes of `rtmsg`, which attributes follow.
 const ROUTE: usize = 12;
 /// Where `rtmsg` holds the length of the prefix, who made the route, and its type.
@@ -47,28 +51,46 @@ pub(crate) enum Way {
     Far,
 }
 
-/// Where the kernel would deliver what is sent to an address: what a connect now
-/// would do, whichever interface, namespace, rule or local route makes it so
-/// (rtnetlink(7), `RTM_GETROUTE`; `RTM_F_FIB_MATCH`, Linux 4.13, tells the route by
-/// which).
-///
-/// # Errors
-/// The kernel can't be asked. An address without a route isn't an error.
-pub(crate) fn way_to(address: IpAddr) -> io::Result<Way> {
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        NETLINK_ROUTE,
-    )?;
-    send(&socket, &question(address), SendFlags::empty())?;
-    // The kernel answers within the send.
-    let mut answer = [0; 4096];
-    let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
-    verdict(&answer[..length.min(4096)])
+/// Asks the kernel for its routes.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    socket: RefCell<Option<OwnedFd>>,
+    asked: Cell<u32>,
 }
 
-fn question(address: IpAddr) -> Vec<u8> {
+impl Routes {
+    /// Where the kernel would deliver what is sent to an address: what a connect now
+    /// would do, whichever interface, namespace, rule or local route makes it so
+    /// (rtnetlink(7), `RTM_GETROUTE`; `RTM_F_FIB_MATCH`, Linux 4.13, tells the route by
+    /// which).
+    ///
+    /// # Errors
+    /// The kernel can't be asked. An address without a route isn't an error.
+    pub fn way_to(&self, address: IpAddr) -> io::Result<Way> {
+        let number = self.asked.get().wrapping_add(1);
+        self.asked.set(number);
+        let socket = self.socket.take().map_or_else(connect, Ok)?;
+        send(&socket, &question(address, number), SendFlags::empty())?;
+        // The kernel answers within the send.
+        let mut answer = [0; 4096];
+        let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
+        let answer = &answer[..length.min(4096)];
+        if answer.get(SEQUENCE..SEQUENCE + 4) != Some(&number.to_ne_bytes()) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let way = verdict(answer)?;
+        // After an error it's another one's turn: an answer might still be on its way.
+        self.socket.replace(Some(socket));
+        Ok(way)
+    }
+}
+
+fn connect() -> io::Result<OwnedFd> {
+    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+    Ok(socket_with(family, SocketType::DGRAM, flags, NETLINK_ROUTE)?)
+}
+
+fn question(address: IpAddr, number: u32) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
         IpAddr::V6(address) => (AddressFamily::INET6, address.octets().to_vec()),
@@ -84,7 +106,8 @@ fn question(address: IpAddr) -> Vec<u8> {
     let mut message = ((HEADER + route.len()) as u32).to_ne_bytes().to_vec();
     message.extend(RTM_GETROUTE.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
-    message.extend([0; 8]);
+    message.extend(number.to_ne_bytes());
+    message.extend([0; 4]);
     message.extend(route);
     message
 }
@@ -139,6 +162,7 @@ mod tests {
 
     #[test]
     fn loopback_is_own_and_the_internet_is_not() {
+        let routes = Routes::default();
         for (address, own) in [
             ("127.0.0.1", true),
             ("127.9.9.9", true),
@@ -146,7 +170,7 @@ mod tests {
             ("1.1.1.1", false),
             ("2606:4700::1", false),
         ] {
-            let way = way_to(address.parse().unwrap()).unwrap();
+            let way = routes.way_to(address.parse().unwrap()).unwrap();
             assert_eq!(way == Way::Own, own, "{address}");
         }
     }

@@ -148,6 +148,8 @@ pub(crate) fn raise_descriptors() {
 fn ready(listener: Listener) -> io::Result<(TcpListener, Serves)> {
     listener.socket.set_nonblocking(true)?;
     rustix::net::listen(&listener.socket, BACKLOG)?;
+    // What is accepted has it too (tcp(7)).
+    rustix::net::sockopt::set_tcp_nodelay(&listener.socket, true)?;
     Ok((TcpListener::from_std(listener.socket)?, listener.serves))
 }
 
