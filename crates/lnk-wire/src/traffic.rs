@@ -55,9 +55,9 @@ impl Traffic {
         self.failed.fetch_add(1, Relaxed);
     }
 
-    /// A line of the log couldn't be written.
-    pub(crate) fn unlogged(&self) {
-        self.unlogged.fetch_add(1, Relaxed);
+    /// Lines of the log couldn't be written.
+    pub(crate) fn unlogged(&self, lines: u64) {
+        self.unlogged.fetch_add(lines, Relaxed);
     }
 
     /// The counters as they stand.

@@ -162,6 +162,8 @@ fn serve(
     let local = LocalSet::new();
     local.block_on(runtime, async {
         let (calls, room) = (Rc::new(calls()), Rc::new(Room::default()));
+        let written = Rc::clone(&calls);
+        spawn_local(async move { written.log.write_on().await });
         for (listener, serves) in listeners {
             spawn_local(accept(listener, serves, Rc::clone(&calls), Rc::clone(&room)));
         }

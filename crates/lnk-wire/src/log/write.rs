@@ -15,6 +15,7 @@ use rustix::fs::{
     seek, statat,
 };
 use rustix::io::{Errno, pread};
+use tokio::sync::Notify;
 
 use super::{FILE, FULL, KEPT, Line, Sandbox, Verb, What};
 use crate::traffic::Traffic;
@@ -26,6 +27,10 @@ const LOCK: &str = "wire.log.lock";
 /// is refused on and on must not push out of the log what it did before.
 const REFUSED: u64 = 1000;
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long the end of a call may wait to be written with the next line, and how many
+/// bytes of ends may.
+const SOON: Duration = Duration::from_millis(20);
+const ENDS: usize = 32 * 1024;
 
 /// The log, as one wire writes it. A call whose beginning can't be written isn't let
 /// through; other lines that can't be are left out and counted.
@@ -38,6 +43,17 @@ pub struct Log {
     next_call: Cell<u64>,
     left_out: Cell<u64>,
     minute: RefCell<Minute>,
+    /// Lines of calls that are over, which wait to be written with the next.
+    ends: RefCell<Ends>,
+    /// There are some.
+    has_ends: Notify,
+}
+
+/// Lines that are to be written.
+#[derive(Debug, Default)]
+struct Ends {
+    bytes: Vec<u8>,
+    lines: u64,
 }
 
 /// The file that lines go to.
@@ -81,7 +97,9 @@ impl Log {
         let next_call = Cell::new(u64::try_from(micros).unwrap_or_default());
         let left_out = Cell::new(0);
         let minute = RefCell::new(Minute { since: Instant::now(), calls: 0 });
-        Ok(Log { folder, current, sandbox, traffic, next_call, left_out, minute })
+        let ends = RefCell::default();
+        let has_ends = Notify::new();
+        Ok(Log { folder, current, sandbox, traffic, next_call, left_out, minute, ends, has_ends })
     }
 
     /// A call to a host, canonical, that asks now.
@@ -121,8 +139,35 @@ impl Log {
     /// An allowed call is over: the bytes from the sandbox and to it.
     pub fn ended(&self, call: &Call, up: u64, down: u64) {
         let ms = u64::try_from(call.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // What is left out is counted.
-        let _ = self.append(call, What::Ended { up, down, ms });
+        let line = self.line(call, What::Ended { up, down, ms });
+        let waiting = {
+            let mut ends = self.ends.borrow_mut();
+            ends.bytes.extend(line);
+            ends.lines += 1;
+            ends.bytes.len()
+        };
+        if waiting < ENDS {
+            self.has_ends.notify_one();
+        } else {
+            self.write_ends();
+        }
+    }
+
+    /// Writes the ends of calls, each within 20 ms, where no other line took it along.
+    /// Never returns.
+    pub(crate) async fn write_on(&self) {
+        loop {
+            self.has_ends.notified().await;
+            tokio::time::sleep(SOON).await;
+            self.write_ends();
+        }
+    }
+
+    fn write_ends(&self) {
+        if self.ends.borrow().lines > 0 {
+            // What is left out is counted.
+            let _ = self.write(Vec::new(), 0);
+        }
     }
 
     /// An allowed call is over by a fault of the other side's: why, in one line.
@@ -178,6 +223,10 @@ impl Log {
     }
 
     fn append(&self, call: &Call, what: What) -> io::Result<()> {
+        self.write(self.line(call, what), 1)
+    }
+
+    fn line(&self, call: &Call, what: What) -> Vec<u8> {
         let line = Line {
             time: Timestamp::now(),
             sandbox: self.sandbox.clone(),
@@ -187,10 +236,18 @@ impl Log {
             port: call.port,
             what,
         };
-        let size = self.current.borrow_mut().append(&self.folder, line.written());
+        line.written()
+    }
+
+    /// Appends the lines that wait, and these.
+    fn write(&self, bytes: Vec<u8>, lines: u64) -> io::Result<()> {
+        let mut ends = self.ends.take();
+        ends.bytes.extend(bytes);
+        let size = self.current.borrow_mut().append(&self.folder, &ends.bytes);
         let size = size.inspect_err(|_| {
-            self.left_out.set(self.left_out.get() + 1);
-            self.traffic.unlogged();
+            let left_out = ends.lines + lines;
+            self.left_out.set(self.left_out.get() + left_out);
+            self.traffic.unlogged(left_out);
         })?;
         if size >= FULL {
             // Where that fails the file grows on, and the next line tries again.
@@ -203,6 +260,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.tell_the_rest(true);
+        self.write_ends();
     }
 }
 
@@ -220,9 +278,9 @@ impl Current {
         Ok(Current { file, id: id(&stat), end: None })
     }
 
-    /// Appends in one write, and answers the file's size then. Another wire may
-    /// rename the file meanwhile: then the line is the last of the renamed one.
-    fn append(&mut self, folder: &OwnedFd, mut line: Vec<u8>) -> io::Result<u64> {
+    /// Appends lines in one write, and answers the file's size then. Another wire may
+    /// rename the file meanwhile: then they are the last of the renamed one.
+    fn append(&mut self, folder: &OwnedFd, lines: &[u8]) -> io::Result<u64> {
         let named = statat(folder, FILE, AtFlags::SYMLINK_NOFOLLOW);
         let named = named.ok().filter(|named| id(named) == self.id);
         if named.is_none() {
@@ -230,18 +288,23 @@ impl Current {
         }
         // Nobody wrote since: it's known how the file ends.
         let same = named.is_some_and(|named| self.end == Some(named.st_size.cast_unsigned()));
-        if !same && !ends_whole(&self.file)? {
-            line.insert(0, b'\n');
-        }
         // A part that was written, on a full disk, is ended by the next line.
         self.end = None;
-        let written = rustix::io::retry_on_intr(|| rustix::io::write(&self.file, &line))?;
-        if written != line.len() {
-            return Err(Errno::NOSPC.into());
+        if same || ends_whole(&self.file)? {
+            write(&self.file, lines)?;
+        } else {
+            write(&self.file, &[b"\n", lines].concat())?;
         }
         let end = seek(&self.file, SeekFrom::Current(0))?;
         self.end = Some(end);
         Ok(end)
+    }
+}
+
+fn write(file: &File, bytes: &[u8]) -> io::Result<()> {
+    match rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(Errno::NOSPC.into()),
     }
 }
 
