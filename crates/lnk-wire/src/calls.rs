@@ -25,6 +25,8 @@ pub(crate) type Judge = dyn Fn(&Target, Asked) -> Result<Reach, Answer>;
 pub(crate) struct Calls {
     /// Judges a call before anything is looked up.
     pub judge: Box<Judge>,
+    /// Whether the minute has room for a call.
+    pub admit: Box<dyn Fn() -> Result<(), Answer>>,
     /// Connects a judged one.
     pub dial: Box<dyn Fn(Target, Reach) -> Dialing>,
     /// Where each is written down.
@@ -45,17 +47,16 @@ pub(crate) struct Answer {
 }
 
 /// A call that has its connection.
-pub(crate) struct Reached {
-    pub call: Call,
+pub(crate) struct Reached<'c> {
+    pub call: Begun<'c>,
     /// As [`Reach::tls_only`].
     pub tls_only: bool,
     pub origin: TcpStream,
 }
 
 impl Calls {
-    /// Judges and dials, and writes down what came of it, but for a connection:
-    /// that is [`Calls::open`]'s.
-    pub async fn reach(&self, target: &Target, asked: Asked) -> Result<Reached, Answer> {
+    /// Judges and dials.
+    pub async fn reach(&self, target: &Target, asked: Asked) -> Result<Reached<'_>, Answer> {
         let verb = match asked {
             Asked::Connect if target.port == HTTPS => Verb::Connect,
             Asked::Connect => Verb::Tcp,
@@ -63,25 +64,71 @@ impl Calls {
         };
         let call = self.log.call(verb, &target.host, target.port);
         let reach = (self.judge)(target, asked)
-            .inspect_err(|answer| self.log.refused(&call, &answer.reason))?;
+            .inspect_err(|answer| self.log.turned_away(&call, &answer.reason))?;
         let tls_only = reach.tls_only;
-        let dialed = (self.dial)(target.clone(), reach).await;
-        let origin = dialed.inspect_err(|answer| match answer.status {
-            FORBIDDEN => self.log.refused(&call, &answer.reason),
-            _ => self.log.failed(&call, &answer.reason),
-        })?;
-        Ok(Reached { call, tls_only, origin })
+        let call = self.begin(call)?;
+        match (self.dial)(target.clone(), reach).await {
+            Ok(origin) => Ok(Reached { call, tls_only, origin }),
+            Err(answer) => {
+                match answer.status {
+                    FORBIDDEN => call.refused(&answer.reason),
+                    _ => call.failed(&answer.reason),
+                }
+                Err(answer)
+            }
+        }
     }
 
-    /// Lets a call through, once that is written down.
-    pub fn open(&self, call: Call) -> Result<Open<'_>, Answer> {
-        self.log.allowed(&call).map_err(|error| Answer {
+    /// Begins a call that is judged, where the minute has room for it.
+    pub fn begin(&self, call: Call) -> Result<Begun<'_>, Answer> {
+        (self.admit)().inspect_err(|answer| self.log.turned_away(&call, &answer.reason))?;
+        Ok(Begun { calls: self, call: Some(call) })
+    }
+}
+
+/// A call for which somebody is asked: a name server, or who is dialled. What comes of
+/// it is written down, if nothing else when this is dropped.
+pub(crate) struct Begun<'c> {
+    calls: &'c Calls,
+    /// Until it's written down.
+    call: Option<Call>,
+}
+
+impl<'c> Begun<'c> {
+    /// Lets it through, once that is written down.
+    pub fn open(mut self) -> Result<Open<'c>, Answer> {
+        let (calls, call) = (self.calls, self.take());
+        calls.log.allowed(&call).map_err(|error| Answer {
             status: 503,
             reason: format!("the log of calls can't be written: {error}"),
             retry_after: None,
         })?;
         let (up, down) = (Cell::new(0), Cell::new(0));
-        Ok(Open { calls: self, call, up, down, failed: Cell::new(false) })
+        Ok(Open { calls, call, up, down, failed: Cell::new(false) })
+    }
+
+    /// It isn't let through.
+    pub fn refused(mut self, reason: &str) {
+        let call = self.take();
+        self.calls.log.refused(&call, reason);
+    }
+
+    /// It comes to nothing.
+    pub fn failed(mut self, reason: &str) {
+        let call = self.take();
+        self.calls.log.failed(&call, reason);
+    }
+
+    fn take(&mut self) -> Call {
+        self.call.take().expect("it's taken once, by what consumes this")
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.calls.log.failed(&call, "the sandbox ended before anybody answered");
+        }
     }
 }
 
@@ -111,7 +158,7 @@ impl Open<'_> {
     /// It ends by a fault of the other side's.
     pub fn failed(&self, reason: &str) {
         self.failed.set(true);
-        self.calls.log.broke(&self.call, reason);
+        self.calls.log.broke(&self.call, reason, self.up.get(), self.down.get());
     }
 }
 

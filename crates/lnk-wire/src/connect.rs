@@ -35,15 +35,15 @@ pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Targ
             Err(_) => Some("no whole TLS hello came within 10 seconds".to_owned()),
         };
         if let Some(reason) = reason {
-            return calls.log.refused(&call, &reason);
+            return call.refused(&reason);
         }
         if early.is_empty() {
             // Opened in advance, and not used.
-            drop(calls.open(call));
+            drop(call.open());
             return;
         }
     }
-    let Ok(open) = calls.open(call) else {
+    let Ok(open) = call.open() else {
         // The answer is given already. An end doesn't look as if the host had made it.
         let _ = client.set_zero_linger();
         return;

@@ -119,7 +119,7 @@ fn has_blank_line(bytes: &[u8], seen: usize) -> bool {
 
 async fn refuse_unread(client: TcpStream, bad: Bad, calls: &Calls) {
     let call = calls.log.unknown_call(&bad.target);
-    calls.log.refused(&call, &bad.reason);
+    calls.log.turned_away(&call, &bad.reason);
     let refused = Answer { status: bad.status, reason: bad.reason, retry_after: None };
     answer(client, &refused).await;
 }
@@ -183,7 +183,7 @@ async fn exchange(
         Ok(reached) => reached,
         Err(answer) => return Next::Answer(answer),
     };
-    let open = match calls.open(call) {
+    let open = match call.open() {
         Ok(open) => open,
         Err(answer) => return Next::Answer(answer),
     };

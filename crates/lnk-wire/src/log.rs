@@ -132,24 +132,32 @@ pub enum What {
     /// It was let through.
     Allowed,
     /// It was let through and is over.
-    Ended {
-        /// Bytes from the sandbox.
-        up: u64,
-        /// Bytes to the sandbox.
-        down: u64,
-        /// Milliseconds that it took.
-        ms: u64,
-    },
+    Ended(Moved),
     /// It wasn't let through.
     Refused {
         /// Why, in one line.
         reason: String,
     },
-    /// It would have been let through, but nothing answered.
+    /// It would have been let through, but nothing answered; or it was, and ended by a
+    /// fault of the other side's.
     Failed {
         /// Why, in one line.
         reason: String,
+        /// What it carried until then, where it was let through.
+        #[serde(flatten)]
+        carried: Option<Moved>,
     },
+}
+
+/// What a call carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Bytes from the sandbox.
+    pub up: u64,
+    /// Bytes to the sandbox.
+    pub down: u64,
+    /// Milliseconds that it took.
+    pub ms: u64,
 }
 
 impl Line {
@@ -166,7 +174,7 @@ impl Line {
         self.sandbox.name = bounded(self.sandbox.name.as_bytes(), MAX_NAME);
         self.sandbox.spec = self.sandbox.spec.map(|spec| bounded(spec.as_bytes(), MAX_NAME));
         self.host = self.host.map(|host| bounded(host.as_bytes(), MAX_NAME));
-        if let What::Refused { reason } | What::Failed { reason } = &mut self.what {
+        if let What::Refused { reason } | What::Failed { reason, .. } = &mut self.what {
             *reason = bounded(reason.as_bytes(), MAX_REASON);
         }
         let mut line = serde_json::to_vec(&self).expect("text and numbers are JSON");

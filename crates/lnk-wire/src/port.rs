@@ -10,21 +10,21 @@ use crate::relay;
 
 /// Serves a connection to it.
 pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
-    let call = calls.log.call(Verb::Port, "localhost", port);
+    // A service that isn't there, or may not be asked now, doesn't look as if it had
+    // nothing to say.
+    let reset = |client: TcpStream| drop(client.set_zero_linger());
+    let Ok(call) = calls.begin(calls.log.call(Verb::Port, "localhost", port)) else {
+        return reset(client);
+    };
     let mut service = match dial(port).await {
         Ok(service) => service,
         Err(error) => {
-            calls.log.failed(&call, &format!("nothing answers on it: {error}"));
-            // A service that isn't there doesn't look as if it had nothing to say.
-            let _ = client.set_zero_linger();
-            return;
+            call.failed(&format!("nothing answers on it: {error}"));
+            return reset(client);
         }
     };
     let _ = service.set_nodelay(true);
-    let Ok(open) = calls.open(call) else {
-        let _ = client.set_zero_linger();
-        return;
-    };
+    let Ok(open) = call.open() else { return reset(client) };
     relay::run(&mut client, &mut service, &[], &[], &open).await;
 }
 

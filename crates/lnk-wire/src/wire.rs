@@ -178,20 +178,18 @@ fn serve(
 fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
     let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
     let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
-    let judge = move |target: &Target, asked: Asked| -> Result<Reach, Answer> {
-        let reach = policy.judge(target, asked).map_err(forbidden)?;
-        if let Some((most, rate)) = &rate {
-            rate.borrow_mut().take(Instant::now()).map_err(|after| Answer {
-                status: 429,
-                reason: format!(
-                    "{} calls a minute are let through and were made: ask again in {} s",
-                    most.get(),
-                    after.0
-                ),
-                retry_after: Some(after.0),
-            })?;
-        }
-        Ok(reach)
+    let judge = move |target: &Target, asked: Asked| policy.judge(target, asked).map_err(forbidden);
+    let admit = move || -> Result<(), Answer> {
+        let Some((most, rate)) = &rate else { return Ok(()) };
+        rate.borrow_mut().take(Instant::now()).map_err(|after| Answer {
+            status: 429,
+            reason: format!(
+                "{} calls a minute are let through and were made: ask again in {} s",
+                most.get(),
+                after.0
+            ),
+            retry_after: Some(after.0),
+        })
     };
     let dial = move |target: Target, reach: Reach| -> Dialing {
         let dialer = Rc::clone(&dialer);
@@ -200,7 +198,7 @@ fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
             connected.map(|connected| connected.stream).map_err(undialled)
         })
     };
-    Calls { judge: Box::new(judge), dial: Box::new(dial), log, traffic }
+    Calls { judge: Box::new(judge), admit: Box::new(admit), dial: Box::new(dial), log, traffic }
 }
 
 fn forbidden(refusal: Refusal) -> Answer {

@@ -46,7 +46,7 @@ fn without_descriptors_clients_get_503_and_with_some_again_they_are_served() {
     wire.stop();
     let log = fs::read(settings.path().join(FILE)).unwrap();
     let short = log.split(|byte| *byte == b'\n').filter_map(Line::parse).filter(
-        |line| matches!(&line.what, What::Failed { reason } if reason.contains("descriptor")),
+        |line| matches!(&line.what, What::Failed { reason, .. } if reason.contains("descriptor")),
     );
     assert!((1..10).contains(&short.count()), "said, and not for each");
 }

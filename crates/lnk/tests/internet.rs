@@ -6,7 +6,7 @@ mod network;
 use std::fs;
 use std::time::Duration;
 
-use lnk_sandbox::wire::log::{What, records};
+use lnk_sandbox::wire::log::{Moved, What, records};
 use network::{ASK, SERVE, counted, logged, run, run_with_names, told, words};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -616,7 +616,7 @@ fn calls_in_log(env: &TestEnv) -> (u64, [u64; 3]) {
         let call = (line.sandbox.name.clone(), line.call);
         match &line.what {
             What::Allowed => assert!(allowed.insert(call.clone()), "twice: {call:?}"),
-            What::Ended { up, down, .. } => {
+            What::Ended(Moved { up, down, .. }) => {
                 assert!(allowed.contains(&call), "not begun: {call:?}");
                 sum = [sum[0] + 1, sum[1] + up, sum[2] + down];
             }

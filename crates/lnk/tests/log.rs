@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-use lnk_sandbox::wire::log::{Line, Sandbox, Verb, What};
+use lnk_sandbox::wire::log::{Line, Moved, Sandbox, Verb, What};
 use testkit::{TestEnv, each};
 
 const LOG: &str = ".config/lnk/sandbox/wire.log";
@@ -38,9 +38,15 @@ fn calls() -> Vec<u8> {
             1,
             Verb::Connect,
             "example.com",
-            What::Ended { up: 517, down: 41_000, ms: 1250 },
+            What::Ended(Moved { up: 517, down: 41_000, ms: 1250 }),
         ),
-        line("run-7 app", 3, Verb::Tcp, "2001:db8::1", What::Failed { reason: "timed out".into() }),
+        line(
+            "run-7 app",
+            3,
+            Verb::Tcp,
+            "2001:db8::1",
+            What::Failed { reason: "timed out".into(), carried: None },
+        ),
         line("run-7 app", 4, Verb::Pause, "", What::Refused { reason: "30 calls refused".into() }),
     ]
     .concat()

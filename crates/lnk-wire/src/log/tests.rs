@@ -138,7 +138,7 @@ fn no_line_is_lost_by_many_who_write_while_files_are_renamed() {
             scope.spawn(move || {
                 let reason = "x".repeat(MAX_REASON);
                 for number in 0..CALLS {
-                    log.broke(&log.call(Verb::Http, number, 80), &reason);
+                    log.broke(&log.call(Verb::Http, number, 80), &reason, 0, 0);
                 }
                 assert_eq!(log.left_out(), 0);
             });
@@ -206,33 +206,34 @@ fn a_call_whose_line_cant_be_written_isnt_let_through() {
 }
 
 #[test]
-fn who_is_refused_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_rest() {
+fn who_is_turned_away_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = Arc::new(Traffic::start());
     let sandbox = Sandbox { name: "run-1".into(), spec: None };
     let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
-    for number in 0..700 {
+    for number in 0..1400 {
         let call = log.call(Verb::Http, number, 80);
-        log.refused(&call, "no");
+        log.turned_away(&call, "no");
+        // Those for which somebody was asked each have theirs.
+        log.refused(&call, "not there");
         log.failed(&call, "nobody");
         log.allowed(&call).unwrap();
-        log.broke(&call, "gone");
+        log.broke(&call, "gone", 7, 0);
     }
     let carried = traffic.carried();
-    assert_eq!((carried.allowed, carried.refused, carried.failed), (700, 700, 1400));
+    assert_eq!((carried.allowed, carried.refused, carried.failed), (1400, 2800, 2800));
     let reasons = |folder: &TempDir| -> Vec<String> {
         let reason = |record: &Record| match &record.line.what {
-            What::Refused { reason } | What::Failed { reason } => Some(reason.clone()),
+            What::Refused { reason } | What::Failed { reason, .. } => Some(reason.clone()),
             _ => None,
         };
         all(folder).iter().filter_map(reason).collect()
     };
-    let count = |reasons: &[String], of: &str| reasons.iter().filter(|one| *one == of).count();
     let told = reasons(&folder);
-    assert_eq!((count(&told, "no"), count(&told, "nobody"), count(&told, "gone")), (500, 500, 700));
+    let count = |of: &str| told.iter().filter(|one| *one == of).count();
+    assert_eq!(["no", "not there", "nobody", "gone"].map(count), [1000, 1400, 1400, 1400]);
     drop(log);
-    let last = reasons(&folder).pop().unwrap();
-    assert_eq!(last, "400 more calls within a minute weren't let through");
+    assert_eq!(reasons(&folder).pop().unwrap(), "400 more calls were refused within a minute");
 }
 
 /// Without room for it, a program that fills the disk would end the log.
@@ -336,16 +337,19 @@ fn what_follows_is_read_once_through_renamed_files() {
     assert_eq!(hosts(&records).join(" "), "old one begin0 end0 begin1 end1 new");
 }
 
+fn moved() -> impl Strategy<Value = Moved> {
+    (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(up, down, ms)| Moved { up, down, ms })
+}
+
 fn any_line() -> impl Strategy<Value = Line> {
     let what = prop_oneof![
         Just(What::Allowed),
-        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(up, down, ms)| What::Ended {
-            up,
-            down,
-            ms
-        }),
+        moved().prop_map(What::Ended),
         any::<String>().prop_map(|reason| What::Refused { reason }),
-        "[\"\\\\]{0,2000}".prop_map(|reason| What::Failed { reason }),
+        "[\"\\\\]{0,2000}".prop_flat_map(|reason| {
+            proptest::option::of(moved())
+                .prop_map(move |carried| What::Failed { reason: reason.clone(), carried })
+        }),
     ];
     let text = || prop_oneof![any::<String>(), "[\"\\\\]{0,2000}", "\\PC{0,500}"];
     (text(), any::<Option<String>>(), any::<u64>(), proptest::option::of(text()), what).prop_map(

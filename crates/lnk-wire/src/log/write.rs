@@ -17,15 +17,15 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 use tokio::sync::Notify;
 
-use super::{FILE, FULL, KEPT, Line, Sandbox, Verb, What};
+use super::{FILE, FULL, KEPT, Line, Moved, Sandbox, Verb, What};
 use crate::traffic::Traffic;
 
 /// Held by whoever renames full files. Lines are written without it.
 const LOCK: &str = "wire.log.lock";
 
-/// Lines of calls that weren't let through, within a minute, at most: a program that
-/// is refused on and on must not push out of the log what it did before.
-const REFUSED: u64 = 1000;
+/// Lines of calls that were turned away, within a minute, at most: a program that is
+/// on and on must not push out of the log what it did before.
+const TURNED_AWAY: u64 = 1000;
 const MINUTE: Duration = Duration::from_secs(60);
 /// How long the end of a call may wait to be written with the next line, and how many
 /// bytes of ends may.
@@ -65,7 +65,7 @@ struct Current {
     end: Option<u64>,
 }
 
-/// The calls of the latest minute that weren't let through.
+/// The calls of the latest minute that were turned away.
 #[derive(Debug)]
 struct Minute {
     since: Instant,
@@ -80,6 +80,13 @@ pub struct Call {
     host: Option<String>,
     port: Option<u16>,
     asked: Instant,
+}
+
+impl Call {
+    fn carried(&self, up: u64, down: u64) -> Moved {
+        let ms = u64::try_from(self.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Moved { up, down, ms }
+    }
 }
 
 impl Log {
@@ -138,8 +145,7 @@ impl Log {
 
     /// An allowed call is over: the bytes from the sandbox and to it.
     pub fn ended(&self, call: &Call, up: u64, down: u64) {
-        let ms = u64::try_from(call.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let line = self.line(call, What::Ended { up, down, ms });
+        let line = self.line(call, What::Ended(call.carried(up, down)));
         let waiting = {
             let mut ends = self.ends.borrow_mut();
             ends.bytes.extend(line);
@@ -170,22 +176,40 @@ impl Log {
         }
     }
 
-    /// An allowed call is over by a fault of the other side's: why, in one line.
-    pub fn broke(&self, call: &Call, reason: &str) {
+    /// An allowed call is over by a fault of the other side's: why, in one line, and the
+    /// bytes until then.
+    pub fn broke(&self, call: &Call, reason: &str, up: u64, down: u64) {
         self.traffic.count_failed();
-        let _ = self.append(call, What::Failed { reason: reason.to_owned() });
+        let carried = Some(call.carried(up, down));
+        let _ = self.append(call, What::Failed { reason: reason.to_owned(), carried });
     }
 
-    /// It wasn't let through: why, in one line.
+    /// It wasn't let through, after somebody was asked for it, a name server at least:
+    /// why, in one line.
     pub fn refused(&self, call: &Call, reason: &str) {
         self.traffic.count_refused();
-        self.append_one_of_many(call, What::Refused { reason: reason.to_owned() });
+        let _ = self.append(call, What::Refused { reason: reason.to_owned() });
     }
 
     /// It would have been let through, but nothing answered: why, in one line.
     pub fn failed(&self, call: &Call, reason: &str) {
         self.traffic.count_failed();
-        self.append_one_of_many(call, What::Failed { reason: reason.to_owned() });
+        let _ = self.append(call, What::Failed { reason: reason.to_owned(), carried: None });
+    }
+
+    /// It wasn't let through, and nobody was asked for anything: why, in one line. There
+    /// are 1,000 lines a minute for such calls.
+    pub fn turned_away(&self, call: &Call, reason: &str) {
+        self.traffic.count_refused();
+        self.tell_the_rest(false);
+        let calls = {
+            let mut minute = self.minute.borrow_mut();
+            minute.calls += 1;
+            minute.calls
+        };
+        if calls <= TURNED_AWAY {
+            let _ = self.append(call, What::Refused { reason: reason.to_owned() });
+        }
     }
 
     /// Lines that couldn't be written.
@@ -194,30 +218,16 @@ impl Log {
         self.left_out.get()
     }
 
-    /// Appends the line of a call that wasn't let through, where the minute has room
-    /// for it.
-    fn append_one_of_many(&self, call: &Call, what: What) {
-        self.tell_the_rest(false);
-        let calls = {
-            let mut minute = self.minute.borrow_mut();
-            minute.calls += 1;
-            minute.calls
-        };
-        if calls <= REFUSED {
-            let _ = self.append(call, what);
-        }
-    }
-
     /// Says in one line how many calls of a minute that is over have none.
     fn tell_the_rest(&self, over: bool) {
         let mut minute = self.minute.borrow_mut();
         if !over && minute.since.elapsed() < MINUTE {
             return;
         }
-        let rest = minute.calls.saturating_sub(REFUSED);
+        let rest = minute.calls.saturating_sub(TURNED_AWAY);
         *minute = Minute { since: Instant::now(), calls: 0 };
         if rest > 0 {
-            let reason = format!("{rest} more calls within a minute weren't let through");
+            let reason = format!("{rest} more calls were refused within a minute");
             let _ = self.append(&self.event(Verb::Unknown), What::Refused { reason });
         }
     }

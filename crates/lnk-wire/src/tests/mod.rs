@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::calls::{Answer, Calls};
-use crate::log::{FILE, Line, Log, Sandbox, What};
+use crate::log::{FILE, Line, Log, Moved, Sandbox, What};
 use crate::policy::{Asked, Reach, Target};
 use crate::traffic::{Carried, Traffic};
 use crate::wire::{Listener, Serves, Wire, raise_descriptors};
@@ -103,9 +103,10 @@ impl Proxy {
 fn shown(line: &Line) -> String {
     let what = match &line.what {
         What::Allowed => "allowed".to_owned(),
-        What::Ended { up, down, .. } => format!("ended {up} {down}"),
+        What::Ended(Moved { up, down, .. }) => format!("ended {up} {down}"),
         What::Refused { .. } => "refused".to_owned(),
-        What::Failed { .. } => "failed".to_owned(),
+        What::Failed { carried: None, .. } => "failed".to_owned(),
+        What::Failed { carried: Some(Moved { up, down, .. }), .. } => format!("failed {up} {down}"),
     };
     let host = line.host.as_deref().unwrap_or("-");
     let port = line.port.map(|port| format!(":{port}")).unwrap_or_default();
@@ -133,7 +134,7 @@ fn listed_calls(
             })
         })
     };
-    Calls { judge: Box::new(judge), dial: Box::new(dial), log, traffic }
+    Calls { judge: Box::new(judge), admit: Box::new(|| Ok(())), dial: Box::new(dial), log, traffic }
 }
 
 /// A connection whose reads don't wait for ever.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use lnk_sandbox::wire::log::{What, records};
+use lnk_sandbox::wire::log::{Moved, What, records};
 use testkit::{Call, Net, TestEnv};
 
 /// `serve.py` and which of its servers.
@@ -89,8 +89,8 @@ pub fn logged(env: &TestEnv) -> Vec<String> {
         match line.what {
             What::Allowed => format!("{to} allowed"),
             What::Refused { reason } => format!("{to} refused: {reason}"),
-            What::Failed { reason } => format!("{to} failed: {reason}"),
-            What::Ended { up, down, .. } => format!("{to} ended {up} {down}"),
+            What::Failed { reason, .. } => format!("{to} failed: {reason}"),
+            What::Ended(Moved { up, down, .. }) => format!("{to} ended {up} {down}"),
         }
     });
     lines.collect()

@@ -11,7 +11,7 @@ use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped_name, word};
 use lnk_sandbox::state;
 use lnk_sandbox::wire::control;
-use lnk_sandbox::wire::log::{FILE, Filter, Follow, Line, Record, Sandbox, What, sandboxes};
+use lnk_sandbox::wire::log::{FILE, Filter, Follow, Line, Moved, Record, Sandbox, What, sandboxes};
 
 use super::caller;
 use super::table::{Table, size};
@@ -174,12 +174,20 @@ fn place(line: &Line) -> String {
 fn what(what: &What) -> String {
     match what {
         What::Allowed => "allowed".to_owned(),
-        What::Ended { up, down, ms } => {
-            format!("ended: {} up, {} down, {}", size(*up), size(*down), time_taken(*ms))
-        }
+        What::Ended(moved) => format!("ended: {}", carried(moved)),
         What::Refused { reason } => format!("refused: {}", escaped_name(reason.as_bytes())),
-        What::Failed { reason } => format!("failed: {}", escaped_name(reason.as_bytes())),
+        What::Failed { reason, carried: None } => {
+            format!("failed: {}", escaped_name(reason.as_bytes()))
+        }
+        What::Failed { reason, carried: Some(moved) } => {
+            format!("failed: {}; {}", escaped_name(reason.as_bytes()), carried(moved))
+        }
     }
+}
+
+fn carried(moved: &Moved) -> String {
+    let Moved { up, down, ms } = *moved;
+    format!("{} up, {} down, {}", size(up), size(down), time_taken(ms))
 }
 
 fn time_taken(ms: u64) -> String {
