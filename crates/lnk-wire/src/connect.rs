@@ -1,5 +1,6 @@
 //! CONNECT: a tunnel to one host and port.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use lnk_spec::host::Host;
@@ -53,8 +54,9 @@ pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Targ
     if origin.write_all(&early).await.is_ok() {
         open.sent(early.len() as u64);
     }
+    let room = Rc::clone(early.room());
     drop(early);
-    relay::run(&mut client, &mut origin, &[], &[], &open).await;
+    relay::run(&mut client, &mut origin, &[], &[], &open, &room).await;
 }
 
 /// Reads on until what was sent is a hello for the host, or the client leaves

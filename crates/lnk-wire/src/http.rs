@@ -199,7 +199,8 @@ async fn exchange(
         Passed::Whole { keep_alive: true } if request.keep_alive => Next::Request,
         Passed::Whole { .. } => Next::Linger,
         Passed::Switched => {
-            relay::run(client, &mut origin, buffer, &origin_buffer, &open).await;
+            let room = Rc::clone(buffer.room());
+            relay::run(client, &mut origin, buffer, &origin_buffer, &open, &room).await;
             Next::End
         }
         Passed::BadRequest(reason) => own_answer(400, &format!("the request's body: {reason}")),

@@ -1,15 +1,17 @@
 //! A port of this machine's loopback, at the same port inside the sandbox.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
 
 use tokio::net::TcpStream;
 
 use crate::calls::Calls;
 use crate::log::Verb;
 use crate::relay;
+use crate::room::Room;
 
 /// Serves a connection to it.
-pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
+pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls, room: &Rc<Room>) {
     // A service that isn't there, or may not be asked now, doesn't look as if it had
     // nothing to say.
     let reset = |client: TcpStream| drop(client.set_zero_linger());
@@ -25,7 +27,7 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls) {
     };
     let _ = service.set_nodelay(true);
     let Ok(open) = call.open() else { return reset(client) };
-    relay::run(&mut client, &mut service, &[], &[], &open).await;
+    relay::run(&mut client, &mut service, &[], &[], &open, room).await;
 }
 
 /// Whichever family the service listens on, the first first.

@@ -10,6 +10,7 @@ use std::future::{pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::sleep;
 
 use crate::calls::Open;
+use crate::room::Room;
 
 /// Bytes of the thread's buffer.
 const BUFFER: usize = 64 * 1024;
@@ -59,6 +61,7 @@ pub(crate) async fn run(
     early_up: &[u8],
     early_down: &[u8],
     open: &Open<'_>,
+    room: &Rc<Room>,
 ) {
     let (up, down) = (Cell::new(None), Cell::new(None));
     {
@@ -66,8 +69,8 @@ pub(crate) async fn run(
         let (from_origin, to_origin) = origin.split();
         let sent = |bytes| open.sent(bytes);
         let received = |bytes| open.received(bytes);
-        let ups = direction(from_client, to_origin, early_up, sent, &up, &down);
-        let downs = direction(from_origin, to_client, early_down, received, &down, &up);
+        let ups = direction(from_client, to_origin, early_up, sent, &up, &down, room);
+        let downs = direction(from_origin, to_client, early_down, received, &down, &up, room);
         let (mut ups, mut downs) = (pin!(ups), pin!(downs));
         poll_fn(|cx| {
             let Poll::Pending = ups.as_mut().poll(cx);
@@ -99,8 +102,9 @@ async fn direction(
     count: impl Fn(u64),
     end: &Cell<Option<End>>,
     other: &Cell<Option<End>>,
+    room: &Rc<Room>,
 ) -> Infallible {
-    let ended = match pump(&mut from, &mut to, early, count).await {
+    let ended = match pump(&mut from, &mut to, early, count, room).await {
         // Closing both connections says it too.
         Ok(()) if other.get().is_some() => End::Whole,
         Ok(()) => tell_end(&to),
@@ -127,12 +131,13 @@ async fn pump(
     to: &mut WriteHalf<'_>,
     early: &[u8],
     count: impl Fn(u64),
+    room: &Rc<Room>,
 ) -> Result<(), End> {
     to.write_all(early).await.map_err(|_| End::Unwanted)?;
     count(early.len() as u64);
     let mut carried = 0;
     while carried < MUCH {
-        match pass(from, to).await? {
+        match pass(from, to, room).await? {
             0 => return Ok(()),
             bytes => {
                 count(bytes);
@@ -142,7 +147,7 @@ async fn pump(
     }
     match Pipe::new() {
         Some(pipe) => pump_spliced(from, to, &pipe, count).await,
-        None => pump_copied(from, to, count).await,
+        None => pump_copied(from, to, count, room).await,
     }
 }
 
@@ -151,22 +156,30 @@ async fn pump_copied(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
     count: impl Fn(u64),
+    room: &Rc<Room>,
 ) -> Result<(), End> {
     loop {
-        match pass(from, to).await? {
+        match pass(from, to, room).await? {
             0 => return Ok(()),
             bytes => count(bytes),
         }
     }
 }
 
-/// Passes on what is there. What the other side doesn't take at once is copied out
-/// of the shared buffer, and waits.
-async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> Result<u64, End> {
+/// Passes on what is there, once the other side takes any. What it doesn't take at once
+/// is copied out of the shared buffer, and waits.
+async fn pass(
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    room: &Rc<Room>,
+) -> Result<u64, End> {
     let mut left = Vec::new();
     let read = poll_fn(|cx| {
+        if ready!(to.as_ref().poll_write_ready(cx)).is_err() {
+            return Poll::Ready(Err(End::Unwanted));
+        }
         SHARED.with_borrow_mut(|shared| {
-            let mut space = ReadBuf::new(shared);
+            let mut space = ReadBuf::new(&mut shared[..room.piece(BUFFER)]);
             if ready!(Pin::new(&mut *from).poll_read(cx, &mut space)).is_err() {
                 return Poll::Ready(Err(End::Broken));
             }
@@ -184,7 +197,10 @@ async fn pass(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> Result<u64, En
         })
     })
     .await?;
-    to.write_all(&left).await.map_err(|_| End::Unwanted)?;
+    if !left.is_empty() {
+        let _held = room.body(left.len());
+        to.write_all(&left).await.map_err(|_| End::Unwanted)?;
+    }
     Ok(read)
 }
 

@@ -8,14 +8,15 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use lnk_spec::host::HostName;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 /// Addresses kept of a name at most.
@@ -24,6 +25,8 @@ pub const MAX_ADDRESSES: usize = 16;
 const GETENT: &str = "/usr/bin/getent";
 /// Children at once.
 const RUNNING: usize = 4;
+/// Bytes of a stack that starts one.
+const STACK: usize = 256 * 1024;
 /// Lookups at once, running and waiting.
 const PLACES: usize = 256;
 /// A lookup ends after this, waiting included.
@@ -94,14 +97,27 @@ impl Resolver {
 /// no option after the database.
 ///
 /// To start and to reap a process is to wait until it's scheduled, milliseconds on
-/// a busy machine: on other threads, so that no connection of this one waits too.
+/// a busy machine: on a thread of its own, so that no connection of this one waits too.
+/// It ends with the lookup; where there can't be one, the lookup fails.
 async fn answer(getent: &'static str, name: &str) -> io::Result<Vec<u8>> {
     let name = name.to_owned();
-    let (asked, stdout) = spawn_blocking(move || Asked::start(getent, &name)).await??;
+    let (started, start) = oneshot::channel();
+    let (_looking, looked) = mpsc::channel::<()>();
+    thread::Builder::new().name("lnk-name".to_owned()).stack_size(STACK).spawn(move || {
+        let (asked, stdout) = match Asked::start(getent, &name) {
+            Ok((asked, stdout)) => (Some(asked), Ok(stdout)),
+            Err(error) => (None, Err(error)),
+        };
+        // Nothing is ever sent: the other end is dropped, with the lookup.
+        if started.send(stdout).is_ok() {
+            let _ = looked.recv();
+        }
+        drop(asked);
+    })?;
+    let stdout = start.await.map_err(io::Error::other)??;
     let mut stdout = pipe::Receiver::from_owned_fd(stdout.into())?.take(MAX_ANSWER);
     let mut answer = Vec::new();
     stdout.read_to_end(&mut answer).await?;
-    spawn_blocking(|| drop(asked));
     Ok(answer)
 }
 

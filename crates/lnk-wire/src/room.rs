@@ -16,9 +16,10 @@ use tokio::net::tcp::ReadHalf;
 
 use crate::log::{Log, Verb};
 
-/// Connections that are served at a time, at most. Each takes two descriptors and a
-/// few kilobytes.
-const CONNECTIONS: usize = 32 * 1024;
+/// Connections that are served at a time, at most. Each takes two descriptors, a few
+/// kilobytes, and one of the 28,232 ports that this machine has by default for all
+/// connections to one service (ip_local_port_range in ip(7)): others have to find some.
+const CONNECTIONS: usize = 12 * 1024;
 /// Bytes of each kind, at most: of heads and TLS hellos of which more is to come,
 /// which a new one goes past by what is read at once; of whole heads until they are
 /// passed on; of bodies, which past it go on in pieces of [`SMALL`].
@@ -64,6 +65,11 @@ impl Room {
     /// The same, where there is room.
     pub fn new_head(self: &Rc<Room>, bytes: usize) -> Option<Held> {
         (self.whole.get() + bytes <= MOST).then(|| self.whole_head(bytes))
+    }
+
+    /// Room for so many bytes of a body, however many there are.
+    pub fn body(self: &Rc<Room>, bytes: usize) -> Held {
+        Held::new(self, Kind::Bodies, bytes)
     }
 
     /// How much of a body is to be read at once in place of `size`.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
+use ipnet::IpNet;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -19,13 +20,17 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
+const RTA_PREFSRC: u16 = 7;
 /// A router, by one address, several, or another family's.
 const ROUTERS: [u16; 3] = [5, 9, 18];
 const RTN_UNICAST: u8 = 1;
 /// Who made the route: the kernel for an interface's own address, or a router's
-/// announcement. A VPN's are made by its program.
+/// announcement.
 const RTPROT_KERNEL: u8 = 2;
 const RTPROT_RA: u8 = 9;
+/// Bits of a prefix that may be a network's own, at least. A VPN's route that has an
+/// address of this machine's in it is wider: all, or a half of all.
+const OWN_PREFIX: (u8, u8) = (8, 32);
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
 /// Bytes of `nlmsghdr`, which `rtmsg` follows.
@@ -45,7 +50,8 @@ pub(crate) enum Way {
     /// On this machine.
     Own,
     /// In a network that this machine is in, without a router between: its prefix is
-    /// an interface's own, or one that a router announced for it.
+    /// an interface's own, or one that a router announced for it, or this machine has
+    /// an address in it.
     Neighbour,
     /// Elsewhere, or nowhere.
     Far,
@@ -67,21 +73,36 @@ impl Routes {
     /// # Errors
     /// The kernel can't be asked. An address without a route isn't an error.
     pub fn way_to(&self, address: IpAddr) -> io::Result<Way> {
-        let number = self.asked.get().wrapping_add(1);
-        self.asked.set(number);
-        let socket = self.socket.take().map_or_else(connect, Ok)?;
-        send(&socket, &question(address, number), SendFlags::empty())?;
-        // The kernel answers within the send.
-        let mut answer = [0; 4096];
-        let (length, _) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
-        let answer = &answer[..length.min(4096)];
-        if answer.get(SEQUENCE..SEQUENCE + 4) != Some(&number.to_ne_bytes()) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let way = verdict(answer)?;
         // After an error it's another one's turn: an answer might still be on its way.
+        let socket = self.socket.take().map_or_else(connect, Ok)?;
+        let way = self.way_by(&socket, address)?;
         self.socket.replace(Some(socket));
         Ok(way)
+    }
+
+    fn way_by(&self, socket: &OwnedFd, address: IpAddr) -> io::Result<Way> {
+        Ok(match route(&self.ask(socket, address, RTM_F_FIB_MATCH)?, address)? {
+            Route::Own => Way::Own,
+            Route::Connected { by_kernel: true, .. } => Way::Neighbour,
+            Route::Connected { prefix, .. } => {
+                let source = source(&self.ask(socket, address, 0)?, address);
+                let inside = source.is_some_and(|source| is_in(source, address, prefix));
+                if inside { Way::Neighbour } else { Way::Far }
+            }
+            Route::Far => Way::Far,
+        })
+    }
+
+    fn ask(&self, socket: &OwnedFd, address: IpAddr, flags: u32) -> io::Result<Vec<u8>> {
+        let number = self.asked.get().wrapping_add(1);
+        self.asked.set(number);
+        send(socket, &question(address, number, flags), SendFlags::empty())?;
+        // The kernel answers within the send.
+        let mut answer = vec![0; 4096];
+        let (_, length) = recv(socket, &mut answer[..], RecvFlags::DONTWAIT)?;
+        answer.truncate(length);
+        let same = answer.get(SEQUENCE..SEQUENCE + 4) == Some(&number.to_ne_bytes());
+        if same { Ok(answer) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
 
@@ -90,7 +111,7 @@ fn connect() -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::DGRAM, flags, NETLINK_ROUTE)?)
 }
 
-fn question(address: IpAddr, number: u32) -> Vec<u8> {
+fn question(address: IpAddr, number: u32, flags: u32) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
         IpAddr::V6(address) => (AddressFamily::INET6, address.octets().to_vec()),
@@ -98,7 +119,7 @@ fn question(address: IpAddr, number: u32) -> Vec<u8> {
     let octets_length = octets.len() as u8;
     let mut route = vec![family.as_raw() as u8, octets_length * 8];
     route.extend([0; 6]);
-    route.extend(RTM_F_FIB_MATCH.to_ne_bytes());
+    route.extend(flags.to_ne_bytes());
     route.extend((4 + u16::from(octets_length)).to_ne_bytes());
     route.extend(RTA_DST.to_ne_bytes());
     route.extend(octets);
@@ -112,18 +133,35 @@ fn question(address: IpAddr, number: u32) -> Vec<u8> {
     message
 }
 
-fn verdict(answer: &[u8]) -> io::Result<Way> {
+/// What the kernel's answer says of the route to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Own,
+    /// By an interface, without a router.
+    Connected {
+        /// Bits of its prefix.
+        prefix: u8,
+        /// The kernel or a router's announcement made it.
+        by_kernel: bool,
+    },
+    Far,
+}
+
+fn route(answer: &[u8], address: IpAddr) -> io::Result<Route> {
     let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     match kind {
         Some(RTM_NEWROUTE) => {
             let route = answer.get(..HEADER + ROUTE).ok_or(io::ErrorKind::InvalidData)?;
-            let kind = route[ROUTE_TYPE];
-            let announced = [RTPROT_KERNEL, RTPROT_RA].contains(&route[MADE_BY]);
-            let connected = kind == RTN_UNICAST && route[PREFIX] > 0 && announced;
+            let (kind, prefix) = (route[ROUTE_TYPE], route[PREFIX]);
+            let by_kernel = [RTPROT_KERNEL, RTPROT_RA].contains(&route[MADE_BY]);
+            let own = if address.is_ipv4() { OWN_PREFIX.0 } else { OWN_PREFIX.1 };
+            let narrow = prefix >= own || (by_kernel && prefix > 0);
+            let attributes = &answer[HEADER + ROUTE..];
+            let has_router = ROUTERS.iter().any(|router| attribute(attributes, *router).is_some());
             Ok(match kind {
-                RTN_LOCAL | RTN_ANYCAST => Way::Own,
-                _ if connected && !has_router(&answer[HEADER + ROUTE..]) => Way::Neighbour,
-                _ => Way::Far,
+                RTN_LOCAL | RTN_ANYCAST => Route::Own,
+                RTN_UNICAST if narrow && !has_router => Route::Connected { prefix, by_kernel },
+                _ => Route::Far,
             })
         }
         Some(NLMSG_ERROR) => {
@@ -134,7 +172,7 @@ fn verdict(answer: &[u8]) -> io::Result<Way> {
                 // No route, or one that forbids: ip-route(8), 'unreachable',
                 // 'prohibit', 'blackhole'.
                 Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => {
-                    Ok(Way::Far)
+                    Ok(Route::Far)
                 }
                 _ => Err(error),
             }
@@ -143,16 +181,30 @@ fn verdict(answer: &[u8]) -> io::Result<Way> {
     }
 }
 
-/// Whether a router is among a route's attributes (`struct rtattr`: length, type).
-fn has_router(mut attributes: &[u8]) -> bool {
-    while let [a, b, c, d, ..] = *attributes {
-        let length = usize::from(u16::from_ne_bytes([a, b])).max(4).next_multiple_of(4);
-        if ROUTERS.contains(&(u16::from_ne_bytes([c, d]) & 0x3fff)) {
-            return true;
-        }
-        attributes = attributes.get(length..).unwrap_or_default();
+/// The address of this machine that a connection would come from.
+fn source(answer: &[u8], to: IpAddr) -> Option<IpAddr> {
+    let source = attribute(answer.get(HEADER + ROUTE..)?, RTA_PREFSRC)?;
+    match to {
+        IpAddr::V4(_) => Some(IpAddr::from(*source.first_chunk::<4>()?)),
+        IpAddr::V6(_) => Some(IpAddr::from(*source.first_chunk::<16>()?)),
     }
-    false
+}
+
+/// Whether both have the same first bits.
+fn is_in(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
+    IpNet::new(other, prefix).is_ok_and(|network| network.contains(&one))
+}
+
+/// The content of the first attribute of a type (`struct rtattr`: length, type).
+fn attribute(mut attributes: &[u8], of: u16) -> Option<&[u8]> {
+    while let [a, b, c, d, ..] = *attributes {
+        let length = usize::from(u16::from_ne_bytes([a, b])).max(4);
+        if u16::from_ne_bytes([c, d]) & 0x3fff == of {
+            return attributes.get(4..length);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
 }
 
 #[cfg(test)]
@@ -177,16 +229,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_panics(answer: Vec<u8>, kind in 0u16..30, tail: [u8; 12]) {
-            let _ = verdict(&answer);
-            let mut message = vec![0; 4];
-            message.extend(kind.to_ne_bytes());
-            message.extend([0; 10]);
-            message.extend(tail);
-            let way = verdict(&message).ok();
-            let own = kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4);
-            prop_assert_eq!(way == Some(Way::Own), own);
-            prop_assert!(verdict(&message[..15]).is_err());
+        fn no_answer_panics(answer: Vec<u8>, kind in 0u16..30, tail: [u8; 12], rest: Vec<u8>) {
+            for to in ["192.0.2.1", "2001:db8::1"].map(|to| to.parse().unwrap()) {
+                let _ = (route(&answer, to), source(&answer, to));
+                let mut message = vec![0; 4];
+                message.extend(kind.to_ne_bytes());
+                message.extend([0; 10]);
+                message.extend(tail);
+                let own = route(&message, to).is_ok_and(|route| route == Route::Own);
+                prop_assert_eq!(own, kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4));
+                prop_assert!(route(&message[..15], to).is_err());
+                message.extend(&rest);
+                let _ = (route(&message, to), source(&message, to));
+            }
         }
     }
 }

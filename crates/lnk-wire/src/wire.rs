@@ -251,7 +251,7 @@ async fn serve_one(
 ) {
     match serves {
         Serves::Proxy => http::serve(client, &calls, &room).await,
-        Serves::Port(port) => port::serve(client, port, &calls).await,
+        Serves::Port(port) => port::serve(client, port, &calls, &room).await,
     }
 }
 

@@ -10,6 +10,7 @@ use lnk_sandbox::wire::log::{Moved, What, records};
 use network::{ASK, SERVE, counted, logged, run, run_with_names, told, words};
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::net::NEIGHBOURS;
 use testkit::{Mounts, Net, Run, TestEnv, each};
 
 /// Two machines of the internet, one of the own network.
@@ -117,12 +118,16 @@ print('that\\'s all', flush=True)
 #[test]
 fn a_neighbour_with_a_public_address_is_of_your_network() {
     let Some(mut net) = net() else { return };
-    net.serve(http("12.0.0.2", "80"));
+    for neighbour in NEIGHBOURS {
+        net.serve(http(neighbour, "80"));
+    }
     each!(|env| {
-        curl(env, &net, "--internet-host *", "http://12.0.0.2/")
-            .ok()
-            .stdout_has("12.0.0.2 is a public address in a network of yours: no grant opens it")
-            .stdout_has("403\n");
+        for neighbour in NEIGHBOURS {
+            curl(env, &net, "--internet-host *", &format!("http://{neighbour}/"))
+                .ok()
+                .stdout_has("is a public address in a network of yours: no grant opens it")
+                .stdout_has("403\n");
+        }
     });
 }
 

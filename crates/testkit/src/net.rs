@@ -27,8 +27,9 @@ struct Namespace(Child);
 pub const MACHINE: [&str; 4] = ["11.0.0.1/32", "11.0.0.9/32", "10.77.0.1/24", "12.0.0.1/24"];
 /// The other machine's, of the public kind.
 pub const PUBLIC: [&str; 3] = ["11.0.0.2", "11.0.0.3", "11.0.0.4"];
-/// The other machine's in a network of the public kind that both are in.
-pub const NEIGHBOUR: &str = "12.0.0.2";
+/// The other machine's in networks of the public kind that both are in: by a route that
+/// the kernel made, and by one that a DHCP client did.
+pub const NEIGHBOURS: [&str; 2] = ["12.0.0.2", "13.0.0.2"];
 /// The other machine's, in a private network.
 pub const PRIVATE: [&str; 2] = ["10.77.0.2", "10.77.0.3"];
 
@@ -54,7 +55,7 @@ impl Net {
                 PUBLIC
                     .iter()
                     .chain(&PRIVATE)
-                    .chain([&NEIGHBOUR])
+                    .chain(&NEIGHBOURS)
                     .map(|it| format!("{it}/24"))
                     .collect(),
             ),
@@ -65,6 +66,8 @@ impl Net {
             }
             space.ip(&["link", "set", "cable", "up"]);
         }
+        machine.ip(&["address", "add", "13.0.0.1/24", "dev", "cable", "noprefixroute"]);
+        machine.ip(&["route", "add", "13.0.0.0/24", "dev", "cable", "proto", "dhcp"]);
         // The internet is behind a router.
         machine.ip(&["route", "add", "11.0.0.0/24", "via", PRIVATE[0], "src", "11.0.0.1"]);
         Some(Net { machine, hosts, programs: Vec::new() })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::write::kept;
+use super::write::{NEXT, kept};
 use super::{FILE, FULL, KEPT, Line, MAX_LINE, What};
 
 /// Bytes of one file that are read at most, its last ones. Files are no longer
@@ -166,12 +166,17 @@ impl Follow {
 /// met again under its next name.
 fn newest_first(folder: &Path) -> io::Result<Vec<(File, Id)>> {
     let mut files: Vec<(File, Id)> = Vec::new();
-    for name in [FILE.to_owned()].into_iter().chain((1..=KEPT).map(kept)) {
-        let Some(file) = open(&folder.join(name))? else {
+    // A full file goes by the next one's name for a moment.
+    let newest = [FILE, NEXT].map(str::to_owned);
+    for name in newest.into_iter().chain((1..=KEPT).map(kept)) {
+        let Some(file) = open(&folder.join(&name))? else {
             continue;
         };
         let metadata = file.metadata()?;
         let id = (metadata.dev(), metadata.ino());
+        if name == NEXT && metadata.len() == 0 {
+            continue;
+        }
         if metadata.is_file() && files.iter().all(|(_, other)| *other != id) {
             files.push((file, id));
         }

@@ -176,7 +176,7 @@ fn nine_full_files_are_kept() {
     let kept: Vec<_> =
         (3..12).flat_map(|round| [format!("{round}"), format!("{round}-end")]).collect();
     assert_eq!(hosts(&all(&folder)), kept);
-    assert!(!folder.path().join(FILE).exists());
+    assert_eq!(fs::metadata(folder.path().join(FILE)).unwrap().len(), 0);
     // A gap is filled before the oldest goes.
     fs::remove_file(folder.path().join(write::kept(4))).unwrap();
     log.allowed(&log.call(Verb::Http, "new", 80)).unwrap();
@@ -238,19 +238,28 @@ fn who_is_turned_away_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_r
 
 /// Without room for it, a program that fills the disk would end the log.
 #[test]
-fn the_files_room_is_kept_for_it() {
+fn the_room_of_the_next_file_is_kept() {
+    use std::os::unix::fs::MetadataExt as _;
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder, "run-1");
-    log.allowed(&log.call(Verb::Http, "first", 80)).unwrap();
-    let kept = |name: &str| {
-        use std::os::unix::fs::MetadataExt as _;
-        fs::metadata(folder.path().join(name)).unwrap().blocks() * 512
-    };
-    assert!(kept(FILE) >= FULL);
+    let kept = |name: &str| fs::metadata(folder.path().join(name)).unwrap().blocks() * 512;
+    assert!(kept("wire.log.next") >= FULL);
+    for round in 0..3 {
+        log.allowed(&log.call(Verb::Http, format!("{round}"), 80)).unwrap();
+        fill(folder.path());
+        log.allowed(&log.call(Verb::Http, format!("{round}-end"), 80)).unwrap();
+        assert!(kept(FILE) >= FULL && kept("wire.log.next") >= FULL, "{round}");
+    }
+    assert_eq!(hosts(&all(&folder)), ["0", "0-end", "1", "1-end", "2", "2-end"]);
+    // Killed between the two renames.
+    let path = |name: &str| folder.path().join(name);
+    fs::remove_file(path("wire.log.next")).unwrap();
+    fs::rename(path("wire.log.1"), path("wire.log.next")).unwrap();
+    assert_eq!(hosts(&all(&folder)), ["0", "0-end", "1", "1-end", "2", "2-end"]);
+    log.allowed(&log.call(Verb::Http, "3", 80)).unwrap();
     fill(folder.path());
-    log.allowed(&log.call(Verb::Http, "second", 80)).unwrap();
-    log.allowed(&log.call(Verb::Http, "third", 80)).unwrap();
-    assert!(kept(FILE) >= FULL && kept(&write::kept(1)) >= FULL);
+    log.allowed(&log.call(Verb::Http, "3-end", 80)).unwrap();
+    assert_eq!(hosts(&all(&folder)), ["0", "0-end", "1", "1-end", "2", "2-end", "3", "3-end"]);
 }
 
 #[test]

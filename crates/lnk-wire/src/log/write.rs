@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, SeekFrom, Stat, fallocate, fstat, openat, renameat,
-    seek, statat,
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, Stat, fallocate, fstat,
+    openat, renameat, renameat_with, seek, statat, unlinkat,
 };
 use rustix::io::{Errno, pread};
 use tokio::sync::Notify;
@@ -22,6 +22,9 @@ use crate::traffic::Traffic;
 
 /// Held by whoever renames full files. Lines are written without it.
 const LOCK: &str = "wire.log.lock";
+/// The file after the present one, with room for all of it: so that a program that
+/// fills the disk doesn't end the log.
+pub(super) const NEXT: &str = "wire.log.next";
 
 /// Lines of calls that were turned away, within a minute, at most: a program that is
 /// on and on must not push out of the log what it did before.
@@ -98,6 +101,8 @@ impl Log {
     pub fn open(folder: &Path, sandbox: Sandbox, traffic: Arc<Traffic>) -> io::Result<Log> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, folder, flags, Mode::empty())?;
+        // Without room for the next file this one goes on.
+        let _ = keep_next(&folder);
         let current = RefCell::new(Current::open(&folder)?);
         // Numbers of an earlier wire with the same name are below.
         let micros = Timestamp::now().as_microsecond();
@@ -280,11 +285,6 @@ impl Current {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = open_plain(folder, FILE, flags)?;
         let stat = fstat(&file)?;
-        if stat.st_size == 0 {
-            // Room for all of it, so that a program that fills the disk doesn't end the
-            // log. Not every file system keeps any.
-            let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, FULL);
-        }
         Ok(Current { file, id: id(&stat), end: None })
     }
 
@@ -309,6 +309,38 @@ impl Current {
         self.end = Some(end);
         Ok(end)
     }
+}
+
+/// Makes the next file where there is none, its room kept. Where the disk is full, the
+/// oldest one gives up its own.
+fn keep_next(folder: &OwnedFd) -> io::Result<()> {
+    if size(folder, NEXT).is_some() {
+        return Ok(());
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let next = open_plain(folder, NEXT, flags)?;
+    let reserve = || fallocate(&next, FallocateFlags::KEEP_SIZE, 0, FULL);
+    let mut reserved = reserve();
+    if reserved == Err(Errno::NOSPC)
+        && let Some(oldest) = (1..=KEPT).rev().find(|number| size(folder, &kept(*number)).is_some())
+    {
+        unlinkat(folder, kept(oldest), AtFlags::empty())?;
+        reserved = reserve();
+    }
+    match reserved {
+        // Not every file system can keep room.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => {
+            unlinkat(folder, NEXT, AtFlags::empty())?;
+            Err(error.into())
+        }
+    }
+}
+
+/// The size of a file of the folder; `None` where there is none.
+fn size(folder: &OwnedFd, name: &str) -> Option<u64> {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(stat.st_size.cast_unsigned())
 }
 
 fn write(file: &File, bytes: &[u8]) -> io::Result<()> {
@@ -385,16 +417,32 @@ fn rotate(folder: &OwnedFd) -> io::Result<()> {
         Err(TryLockError::WouldBlock) => return Ok(()),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    let size = |name: &str| statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
-    if size(FILE)?.st_size.cast_unsigned() < FULL {
+    // A wire that was killed in between left the full file under the next one's name.
+    if size(folder, NEXT).is_some_and(|size| size > 0) {
+        keep(folder, NEXT)?;
+    }
+    if size(folder, FILE).is_none_or(|size| size < FULL) {
         return Ok(());
     }
+    keep_next(folder)?;
+    // Never without the file: another wire would make it.
+    match renameat_with(folder, NEXT, folder, FILE, RenameFlags::EXCHANGE) {
+        Ok(()) => keep(folder, NEXT)?,
+        // Not every file system can; the lines of the next wire make the file.
+        Err(Errno::INVAL | Errno::NOSYS) => keep(folder, FILE)?,
+        Err(error) => return Err(error.into()),
+    }
+    keep_next(folder)
+}
+
+/// Makes a full file the newest that is kept.
+fn keep(folder: &OwnedFd, full: &str) -> io::Result<()> {
     // A wire that was killed here may have left a gap: then no file has to go.
-    let free = (1..=KEPT).find(|number| size(&kept(*number)).is_err()).unwrap_or(KEPT);
+    let free = (1..=KEPT).find(|number| size(folder, &kept(*number)).is_none()).unwrap_or(KEPT);
     for number in (1..free).rev() {
         renameat(folder, kept(number), folder, kept(number + 1))?;
     }
-    Ok(renameat(folder, FILE, folder, kept(1))?)
+    Ok(renameat(folder, full, folder, kept(1))?)
 }
 
 pub(super) fn kept(number: u32) -> String {

@@ -455,7 +455,8 @@ fn an_origin_that_answers_nothing_useful_is_502() {
         let proxy = Proxy::to(&[("one.test:80", one)]);
         let answer = proxy.answer(get("one.test", "/"));
         assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\nX-Link-Reason: "), "{answer}");
-        assert_eq!(proxy.end().0[1], "http one.test:80 failed");
+        let down = response.len();
+        assert_eq!(proxy.end().0[1], format!("http one.test:80 failed 53 {down}"));
     }
     let proxy = Proxy::to(&[("one.test:80", untouched().0)]);
     assert!(proxy.answer(get("one.test", "/")).starts_with("HTTP/1.1 502 "));
