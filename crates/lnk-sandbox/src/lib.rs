@@ -33,6 +33,7 @@ pub mod spec_file;
 pub mod state;
 pub mod stdio;
 pub mod system;
+pub mod trusted;
 
 pub use caller::Caller;
 pub use error::Error;

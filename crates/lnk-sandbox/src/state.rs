@@ -2,8 +2,9 @@
 //!
 //! What is done in it is done as the caller. Somebody else who could put a link on the
 //! way, as any user can whose home root runs with (`sudo -E`), would have it done
-//! elsewhere: the whole way has to be the caller's or root's.
+//! elsewhere: nobody but the caller and root may change anything on the way.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::shown;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result, reason};
 use crate::linux::bwrap_path::unmapped_owner;
 use crate::paths::Walk;
 use crate::policy::home_folders;
+use crate::trusted::Trusted;
 
 /// Where the sandbox keeps its own, in a home.
 const SANDBOX: [&str; 3] = [".config", "lnk", "sandbox"];
@@ -26,28 +28,24 @@ const SPECS: [&str; 3] = [".config", "lnk", "specs"];
 #[derive(Clone, Debug)]
 pub struct Home {
     real: PathBuf,
-    owners: Owners,
+    trusted: Trusted,
 }
 
-/// Whose files nobody but the caller or root changes.
-#[derive(Clone, Debug)]
-struct Owners(Vec<u32>);
-
 impl Home {
-    /// `$HOME` where that is the caller's or root's, with all folders and links on
-    /// the way to it; otherwise the home in passwd. `None` where there is none.
+    /// `$HOME` where nobody but the caller and root could change it, nor a folder or link
+    /// on the way to it; otherwise the home in passwd. `None` where there is none.
     #[must_use]
     pub fn of(caller: &Caller, accounts: &Accounts) -> Option<Home> {
-        let (own, owners) = (&accounts.own.home, Owners::of(caller.uid));
+        let (own, trusted) = (&accounts.own.home, trusted(caller.uid));
         let mut homes = home_folders(caller, accounts);
-        let found = homes.find(|(home, walked)| home == own || owners.have_way(walked))?;
-        Some(Home { real: found.1.real, owners })
+        let found = homes.find(|(home, walked)| home == own || is_own_way(&trusted, walked))?;
+        Some(Home { real: found.1.real, trusted })
     }
 
     /// A home by its real path, for the settings of the user `uid`.
     #[must_use]
     pub fn at(real: PathBuf, uid: u32) -> Home {
-        Home { real, owners: Owners::of(uid) }
+        Home { real, trusted: trusted(uid) }
     }
 
     /// The folder of the sandbox's settings, which may not exist.
@@ -78,7 +76,7 @@ impl Home {
         let mut folder = self.real.clone();
         for name in names {
             folder.push(name);
-            self.owners.refuse_others(&folder)?;
+            refuse_others(&self.trusted, &folder)?;
         }
         Ok(folder)
     }
@@ -93,50 +91,53 @@ impl Home {
         let mut folder = self.real.clone();
         for name in names {
             folder.push(name);
-            self.owners.make(&folder)?;
+            make(&self.trusted, &folder)?;
         }
         Ok(folder)
     }
 }
 
-impl Owners {
-    fn of(uid: u32) -> Owners {
-        Owners([0, uid].into_iter().chain(unmapped_owner(Path::new("/"))).collect())
-    }
+fn trusted(uid: u32) -> Trusted {
+    Trusted::of(uid).and(unmapped_owner(Path::new("/")))
+}
 
-    /// Whether everything on the way that there is, is theirs.
-    fn have_way(&self, walked: &Walk) -> bool {
-        let links = walked.links.iter().map(|link| link.at.as_path());
-        links.chain(walked.real.ancestors()).all(|path| self.other(lstat(path)).is_none())
-    }
+/// Whether nobody else changes anything on the way to a home.
+fn is_own_way(trusted: &Trusted, walked: &Walk) -> bool {
+    let own = |path: &Path| trusted.replaced_by_others(path).is_ok_and(|why| why.is_none());
+    let links = walked.links.iter().map(|link| link.at.as_path());
+    // A home that doesn't exist yet is made by nobody here.
+    let real = walked.real.ancestors().find(|path| path.exists());
+    links.chain(real).all(own)
+}
 
-    /// Who else something belongs to; where there is nothing, nobody.
-    fn other(&self, found: Result<Stat, Errno>) -> Option<u32> {
-        found.ok().map(|stat| stat.st_uid).filter(|owner| !self.0.contains(owner))
+/// Refuses a folder that somebody else could change, or a link to it, or what is on
+/// the way that a link leads.
+fn refuse_others(trusted: &Trusted, folder: &Path) -> Result<()> {
+    let changed = |stat: Result<Stat, Errno>| {
+        stat.ok().and_then(|stat| trusted.changed_by_others(folder, &stat, None))
+    };
+    let led = || {
+        let real = fs::canonicalize(folder).ok().filter(|_| folder.is_symlink())?;
+        trusted.replaced_by_others(&real).ok().flatten()
+    };
+    match changed(lstat(folder)).or_else(|| changed(stat(folder))).or_else(led) {
+        None => Ok(()),
+        Some(why) => Err(Error::Refused(format!(
+            "{why}: Link keeps its settings there; change that, or set HOME to another folder of \
+             yours"
+        ))),
     }
+}
 
-    /// Refuses a folder that is somebody else's, or a link to it.
-    fn refuse_others(&self, folder: &Path) -> Result<()> {
-        match self.other(lstat(folder)).or_else(|| self.other(stat(folder))) {
-            None => Ok(()),
-            Some(owner) => Err(Error::Refused(format!(
-                "{}, where Link keeps its settings, belongs to user {owner}, who could have it lead \
-                 elsewhere: give it to yourself (chown), or set HOME to another folder of yours",
-                shown::word(folder)
-            ))),
-        }
-    }
-
-    fn make(&self, folder: &Path) -> Result<()> {
-        match rustix::fs::mkdir(folder, Mode::RWXU) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => self.refuse_others(folder),
-            Err(error) => Err(Error::Refused(format!(
-                "Link keeps its settings in {}, which can't be made: {}; let it be made, or set HOME to another folder",
-                shown::word(folder),
-                reason(&error.into())
-            ))),
-        }
+fn make(trusted: &Trusted, folder: &Path) -> Result<()> {
+    match rustix::fs::mkdir(folder, Mode::RWXU) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => refuse_others(trusted, folder),
+        Err(error) => Err(Error::Refused(format!(
+            "Link keeps its settings in {}, which can't be made: {}; let it be made, or set HOME to another folder",
+            shown::word(folder),
+            reason(&error.into())
+        ))),
     }
 }
 
@@ -144,7 +145,7 @@ impl Owners {
 #[derive(Clone, Debug)]
 pub struct Settings {
     folder: PathBuf,
-    owners: Owners,
+    trusted: Trusted,
 }
 
 impl Settings {
@@ -154,7 +155,7 @@ impl Settings {
     /// # Errors
     /// Naming the folder that can't be made, or is somebody else's.
     pub fn open(home: &Home) -> Result<Settings> {
-        Ok(Settings { folder: home.make(&SANDBOX)?, owners: home.owners.clone() })
+        Ok(Settings { folder: home.make(&SANDBOX)?, trusted: home.trusted.clone() })
     }
 
     /// The folder itself.
@@ -169,7 +170,7 @@ impl Settings {
     /// Naming the folder, if it can't be made or is somebody else's.
     pub fn placeholders(&self) -> Result<PathBuf> {
         let folder = self.folder.join("placeholders");
-        self.owners.make(&folder)?;
+        make(&self.trusted, &folder)?;
         Ok(folder)
     }
 
@@ -179,7 +180,7 @@ impl Settings {
     /// Naming the folder, if it can't be made or is somebody else's.
     pub fn check(&self) -> Result<PathBuf> {
         let folder = self.folder.join("check");
-        self.owners.make(&folder)?;
+        make(&self.trusted, &folder)?;
         Ok(crate::paths::real_or_written(&folder))
     }
 }

@@ -109,8 +109,7 @@ fn what_is_somebody_elses_on_the_way_is_refused_and_ones_own_link_followed() {
         assert!(dots.join("lnk/specs/sandbox.toml").exists());
 
         let refused = |call: Call, what: &Path| {
-            let why =
-                format!("{}, where Link keeps its settings, belongs to user 4242", what.display());
+            let why = format!("{} belongs to another user, who could replace it", what.display());
             call.run().fails_with(125).prints("").stderr_has(&why);
         };
         let log = || env.lnk(["sandbox", "log"]);
@@ -118,9 +117,33 @@ fn what_is_somebody_elses_on_the_way_is_refused_and_ones_own_link_followed() {
             log().run().ok();
             lchown(place, Some(OTHER), None).unwrap();
             refused(run(env, env.home(), &["--yes"]), place);
-            log().run().fails_with(125).prints("").stderr_has("belongs to user 4242");
+            log().run().fails_with(125).prints("").stderr_has("belongs to another user");
             lchown(place, Some(env.user.uid), None).unwrap();
         }
+        // A link's target, a folder on its way, and what others may write.
+        let mode = |place: &Path, mode| {
+            fs::set_permissions(place, Permissions::from_mode(mode)).unwrap();
+        };
+        let everybodys = |call: Call, place: &Path| {
+            let why = format!("everybody may write {}", place.display());
+            call.run().fails_with(125).prints("").stderr_has(&why).stderr_has("HOME");
+        };
+        let own = config.join("lnk/sandbox");
+        let moved = env.folder(dots.join("moved"));
+        fs::rename(&own, moved.join("sandbox")).unwrap();
+        symlink(moved.join("sandbox"), &own).unwrap();
+        lchown(&own, Some(env.user.uid), None).unwrap();
+        log().run().ok();
+        for (place, told) in [(moved.join("sandbox"), own.clone()), (moved.clone(), moved.clone())]
+        {
+            mode(&place, 0o777);
+            everybodys(run(env, env.home(), &["--yes"]), &told);
+            everybodys(log(), &told);
+            mode(&place, 0o755);
+        }
+        fs::remove_file(&own).unwrap();
+        fs::rename(moved.join("sandbox"), &own).unwrap();
+        run(env, env.home(), &["--yes"]).run().ok().prints("ran\n");
         let placeholders = config.join("lnk/sandbox/placeholders");
         fs::remove_dir_all(&placeholders).unwrap();
         symlink(&dots, &placeholders).unwrap();

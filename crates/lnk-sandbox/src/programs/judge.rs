@@ -12,12 +12,12 @@ use rustix::fs::{Access, FileType, Mode, OFlags, ResolveFlags, Stat};
 
 use super::find::Listed;
 use super::loader::is_loader;
-use super::replaceable::Trusted;
 use super::start::{self, Start};
 use crate::caller::Caller;
 use crate::error::reason;
 use crate::mountinfo::Mounts;
 use crate::paths::{Identity, Walk, open_real, real_or_written, walk};
+use crate::trusted::Trusted;
 
 /// The most names that are looked at in a listed folder and below it.
 const MOST_IN_FOLDER: usize = 50_000;

@@ -9,7 +9,6 @@ pub mod learnt;
 pub mod list;
 pub mod loader;
 pub mod refusal;
-pub mod replaceable;
 pub mod start;
 
 use std::collections::BTreeSet;

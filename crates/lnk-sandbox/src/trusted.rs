@@ -1,10 +1,11 @@
-//! Whether another user of this machine could put a program in a listed one's
-//! place: the owners and modes of the file and of every folder above it.
+//! Whether another user of this machine could put something else in the place of a
+//! listed program, or of Link's settings: the owners and modes of the file or folder and
+//! of every folder above it.
 
-use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use lnk_spec::shown;
 use rustix::fs::{FileType, Mode, Stat};
@@ -16,19 +17,28 @@ use crate::account;
 /// group's rights, the most that any user of the list has.
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// Who is trusted with the programs of a run: root and the caller.
+/// Who is trusted with what a run depends on: root and the caller.
 #[derive(Clone, Debug)]
 pub struct Trusted {
     uid: u32,
+    /// Whom root's files seem to belong to, where that isn't root.
+    as_root: Option<u32>,
     /// passwd(5) and group(5), read where a group's members count.
-    tables: OnceCell<(Vec<u8>, Vec<u8>)>,
+    tables: OnceLock<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Trusted {
     /// Trusts root and the user with this number.
     #[must_use]
     pub fn of(uid: u32) -> Self {
-        Trusted { uid, tables: OnceCell::new() }
+        Trusted { uid, as_root: None, tables: OnceLock::new() }
+    }
+
+    /// Trusts also whom root's own files seem to belong to, in a user namespace without
+    /// root.
+    #[must_use]
+    pub fn and(self, as_root: Option<u32>) -> Self {
+        Trusted { as_root, ..self }
     }
 
     /// Why another user could replace what is at a real path; `None` when none
@@ -85,7 +95,7 @@ impl Trusted {
     }
 
     fn trusts_user(&self, uid: u32) -> bool {
-        uid == 0 || uid == self.uid
+        uid == 0 || uid == self.uid || Some(uid) == self.as_root
     }
 
     /// A group of the caller's own, as many systems make one for each user, or
@@ -124,7 +134,11 @@ mod tests {
         mine:x:40:me,root\nprimary:x:50:\nghosts:x:60:gone\n";
 
     fn me() -> Trusted {
-        Trusted { uid: 1000, tables: OnceCell::from((PASSWD.to_vec(), GROUP.to_vec())) }
+        Trusted {
+            uid: 1000,
+            as_root: None,
+            tables: OnceLock::from((PASSWD.to_vec(), GROUP.to_vec())),
+        }
     }
 
     #[test]
