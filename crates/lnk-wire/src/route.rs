@@ -5,7 +5,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use ipnet::IpNet;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -20,7 +19,9 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTA_DST: u16 = 1;
-const RTA_PREFSRC: u16 = 7;
+const RTA_OIF: u16 = 4;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 /// A router, by one address, several, or another family's.
 const ROUTERS: [u16; 3] = [5, 9, 18];
 const RTN_UNICAST: u8 = 1;
@@ -28,8 +29,8 @@ const RTN_UNICAST: u8 = 1;
 /// announcement.
 const RTPROT_KERNEL: u8 = 2;
 const RTPROT_RA: u8 = 9;
-/// Bits of a prefix that may be a network's own, at least. A VPN's route that has an
-/// address of this machine's in it is wider: all, or a half of all.
+/// Bits of a prefix that may be a network's own, at least. What leads everything to
+/// an interface is wider: all, or a half of all.
 const OWN_PREFIX: (u8, u8) = (8, 32);
 const RTN_LOCAL: u8 = 2;
 const RTN_ANYCAST: u8 = 4;
@@ -39,6 +40,11 @@ const HEADER: usize = 16;
 const SEQUENCE: usize = 8;
 /// Bytes of `rtmsg`, which attributes follow.
 const ROUTE: usize = 12;
+/// Bytes of `ifinfomsg`, and where it holds the flags (netdevice(7)).
+const LINK: usize = 16;
+const LINK_FLAGS: usize = HEADER + 8;
+/// Nobody is asked who has an address: one end of a tunnel, such as a VPN's.
+const IFF_NOARP: u32 = 0x80;
 /// Where `rtmsg` holds the length of the prefix, who made the route, and its type.
 const PREFIX: usize = HEADER + 1;
 const MADE_BY: usize = HEADER + 5;
@@ -50,8 +56,8 @@ pub(crate) enum Way {
     /// On this machine.
     Own,
     /// In a network that this machine is in, without a router between: its prefix is
-    /// an interface's own, or one that a router announced for it, or this machine has
-    /// an address in it.
+    /// an interface's own, or one that a router announced for it, or who has an address
+    /// in it is asked there.
     Neighbour,
     /// Elsewhere, or nowhere.
     Far,
@@ -81,22 +87,23 @@ impl Routes {
     }
 
     fn way_by(&self, socket: &OwnedFd, address: IpAddr) -> io::Result<Way> {
-        Ok(match route(&self.ask(socket, address, RTM_F_FIB_MATCH)?, address)? {
+        Ok(match route(&self.ask(socket, question(address))?, address)? {
             Route::Own => Way::Own,
             Route::Connected { by_kernel: true, .. } => Way::Neighbour,
-            Route::Connected { prefix, .. } => {
-                let source = source(&self.ask(socket, address, 0)?, address);
-                let inside = source.is_some_and(|source| is_in(source, address, prefix));
-                if inside { Way::Neighbour } else { Way::Far }
+            Route::Connected { interface, .. } => {
+                match asks_neighbours(&self.ask(socket, question_of_link(interface))?)? {
+                    true => Way::Neighbour,
+                    false => Way::Far,
+                }
             }
             Route::Far => Way::Far,
         })
     }
 
-    fn ask(&self, socket: &OwnedFd, address: IpAddr, flags: u32) -> io::Result<Vec<u8>> {
+    fn ask(&self, socket: &OwnedFd, (kind, question): (u16, Vec<u8>)) -> io::Result<Vec<u8>> {
         let number = self.asked.get().wrapping_add(1);
         self.asked.set(number);
-        send(socket, &question(address, number, flags), SendFlags::empty())?;
+        send(socket, &message(kind, number, &question), SendFlags::empty())?;
         // The kernel answers within the send.
         let mut answer = vec![0; 4096];
         let (_, length) = recv(socket, &mut answer[..], RecvFlags::DONTWAIT)?;
@@ -111,7 +118,7 @@ fn connect() -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::DGRAM, flags, NETLINK_ROUTE)?)
 }
 
-fn question(address: IpAddr, number: u32, flags: u32) -> Vec<u8> {
+fn question(address: IpAddr) -> (u16, Vec<u8>) {
     let (family, octets) = match address {
         IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
         IpAddr::V6(address) => (AddressFamily::INET6, address.octets().to_vec()),
@@ -119,17 +126,27 @@ fn question(address: IpAddr, number: u32, flags: u32) -> Vec<u8> {
     let octets_length = octets.len() as u8;
     let mut route = vec![family.as_raw() as u8, octets_length * 8];
     route.extend([0; 6]);
-    route.extend(flags.to_ne_bytes());
+    route.extend(RTM_F_FIB_MATCH.to_ne_bytes());
     route.extend((4 + u16::from(octets_length)).to_ne_bytes());
     route.extend(RTA_DST.to_ne_bytes());
     route.extend(octets);
+    (RTM_GETROUTE, route)
+}
 
-    let mut message = ((HEADER + route.len()) as u32).to_ne_bytes().to_vec();
-    message.extend(RTM_GETROUTE.to_ne_bytes());
+fn question_of_link(interface: u32) -> (u16, Vec<u8>) {
+    let mut link = vec![0; 4];
+    link.extend(interface.to_ne_bytes());
+    link.extend([0; LINK - 8]);
+    (RTM_GETLINK, link)
+}
+
+fn message(kind: u16, number: u32, content: &[u8]) -> Vec<u8> {
+    let mut message = ((HEADER + content.len()) as u32).to_ne_bytes().to_vec();
+    message.extend(kind.to_ne_bytes());
     message.extend(NLM_F_REQUEST.to_ne_bytes());
     message.extend(number.to_ne_bytes());
     message.extend([0; 4]);
-    message.extend(route);
+    message.extend(content);
     message
 }
 
@@ -139,8 +156,7 @@ enum Route {
     Own,
     /// By an interface, without a router.
     Connected {
-        /// Bits of its prefix.
-        prefix: u8,
+        interface: u32,
         /// The kernel or a router's announcement made it.
         by_kernel: bool,
     },
@@ -148,8 +164,7 @@ enum Route {
 }
 
 fn route(answer: &[u8], address: IpAddr) -> io::Result<Route> {
-    let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
-    match kind {
+    match kind(answer) {
         Some(RTM_NEWROUTE) => {
             let route = answer.get(..HEADER + ROUTE).ok_or(io::ErrorKind::InvalidData)?;
             let (kind, prefix) = (route[ROUTE_TYPE], route[PREFIX]);
@@ -160,7 +175,11 @@ fn route(answer: &[u8], address: IpAddr) -> io::Result<Route> {
             let has_router = ROUTERS.iter().any(|router| attribute(attributes, *router).is_some());
             Ok(match kind {
                 RTN_LOCAL | RTN_ANYCAST => Route::Own,
-                RTN_UNICAST if narrow && !has_router => Route::Connected { prefix, by_kernel },
+                RTN_UNICAST if narrow && !has_router => {
+                    let interface = attribute(attributes, RTA_OIF).and_then(|it| it.first_chunk());
+                    let interface = interface.ok_or(io::ErrorKind::InvalidData)?;
+                    Route::Connected { interface: u32::from_ne_bytes(*interface), by_kernel }
+                }
                 _ => Route::Far,
             })
         }
@@ -181,18 +200,17 @@ fn route(answer: &[u8], address: IpAddr) -> io::Result<Route> {
     }
 }
 
-/// The address of this machine that a connection would come from.
-fn source(answer: &[u8], to: IpAddr) -> Option<IpAddr> {
-    let source = attribute(answer.get(HEADER + ROUTE..)?, RTA_PREFSRC)?;
-    match to {
-        IpAddr::V4(_) => Some(IpAddr::from(*source.first_chunk::<4>()?)),
-        IpAddr::V6(_) => Some(IpAddr::from(*source.first_chunk::<16>()?)),
-    }
+fn kind(answer: &[u8]) -> Option<u16> {
+    Some(u16::from_ne_bytes(*answer.get(4..)?.first_chunk()?))
 }
 
-/// Whether both have the same first bits.
-fn is_in(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
-    IpNet::new(other, prefix).is_ok_and(|network| network.contains(&one))
+/// Whether who has an address is asked on an interface.
+fn asks_neighbours(answer: &[u8]) -> io::Result<bool> {
+    let flags = answer.get(LINK_FLAGS..HEADER + LINK).and_then(|flags| flags.first_chunk());
+    match (kind(answer), flags) {
+        (Some(RTM_NEWLINK), Some(flags)) => Ok(u32::from_ne_bytes(*flags) & IFF_NOARP == 0),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 /// The content of the first attribute of a type (`struct rtattr`: length, type).
@@ -231,7 +249,7 @@ mod tests {
         #[test]
         fn no_answer_panics(answer: Vec<u8>, kind in 0u16..30, tail: [u8; 12], rest: Vec<u8>) {
             for to in ["192.0.2.1", "2001:db8::1"].map(|to| to.parse().unwrap()) {
-                let _ = (route(&answer, to), source(&answer, to));
+                let _ = (route(&answer, to), asks_neighbours(&answer));
                 let mut message = vec![0; 4];
                 message.extend(kind.to_ne_bytes());
                 message.extend([0; 10]);
@@ -240,7 +258,7 @@ mod tests {
                 prop_assert_eq!(own, kind == RTM_NEWROUTE && matches!(tail[7], 2 | 4));
                 prop_assert!(route(&message[..15], to).is_err());
                 message.extend(&rest);
-                let _ = (route(&message, to), source(&message, to));
+                let _ = (route(&message, to), asks_neighbours(&message));
             }
         }
     }

@@ -319,6 +319,41 @@ fn calls_above_the_rate_are_told_when_there_is_room() {
     });
 }
 
+#[test]
+fn calls_to_a_port_count_within_the_rate() {
+    let Some(mut net) = Net::new() else { return };
+    net.serve_here(http("127.0.0.1", "5001"));
+    each!(|env| {
+        let url = "http://127.0.0.1:5001/[1-3]";
+        let close = "Connection: close";
+        let curl = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}\n", "-H", close, url];
+        run(env, &net, "--port 5001 --per-minute 2", curl).run().stdout_has("200\n200\n000\n");
+        let lines = logged(env);
+        let refused = lines.iter().filter(|line| line.contains("localhost:5001 refused: 2 calls"));
+        assert_eq!(refused.count(), 1, "{lines:?}");
+    });
+}
+
+#[test]
+fn a_call_that_nobody_answered_when_the_sandbox_ended_is_in_the_log() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        // Nobody has this address, which takes the kernel seconds to find.
+        let ask = "import os, socket, time
+proxy = socket.create_connection(('127.0.0.1', 40781))
+proxy.sendall(b'CONNECT 10.77.0.77:9 HTTP/1.1\\r\\nHost: 10.77.0.77:9\\r\\n\\r\\n')
+proxy.settimeout(0.5)
+try:
+    proxy.recv(1)
+except TimeoutError:
+    os._exit(0)
+";
+        run(env, &net, "--lan-host 10.77.0.0/24", ["python3", "-c", ask]).run().ok();
+        let unanswered = "tcp 10.77.0.77:9 failed: the sandbox ended before anybody answered";
+        assert_eq!(logged(env), [unanswered]);
+    });
+}
+
 /// Addresses that no grant opens.
 const NEVER: [&str; 22] = [
     "127.0.0.1",
