@@ -178,8 +178,8 @@ pub enum Change {
     Upstream {
         /// The new one.
         now: Upstream,
-        /// The old one.
-        was: Upstream,
+        /// The old one, where anything was open before.
+        was: Option<Upstream>,
     },
     /// More calls within a minute; none for no limit.
     Rate {
@@ -243,6 +243,7 @@ fn new_paths(now: &[GrantedPath], older: &[GrantedPath]) -> Vec<Change> {
 }
 
 fn internet(now: &Grants, older: &Grants) -> Vec<Widening> {
+    let has_older = *older != Grants::default();
     let (now, older) = (&now.internet, &older.internet);
     let entry = |key, width, entry: String| Widening {
         section: "internet",
@@ -259,7 +260,8 @@ fn internet(now: &Grants, older: &Grants) -> Vec<Widening> {
             .map(|endpoint| entry("tcp", host_width(endpoint.host()), endpoint.to_string())),
     );
     if now.way_out() != older.way_out() {
-        let change = Change::Upstream { now: now.way_out(), was: older.way_out() };
+        let was = has_older.then(|| older.way_out());
+        let change = Change::Upstream { now: now.way_out(), was };
         let width = match now.way_out() {
             Upstream::Socks5Name(_) => Width::Many,
             Upstream::Direct | Upstream::Socks5(_) => Width::One,
@@ -415,7 +417,8 @@ impl fmt::Display for Change {
                 )
             }
             Change::Entry(entry) => to.write_str(entry),
-            Change::Upstream { now, was } => write!(to, "{now}, it was {was}"),
+            Change::Upstream { now, was: Some(was) } => write!(to, "{now}, it was {was}"),
+            Change::Upstream { now, was: None } => now.fmt(to),
             Change::Rate { now: Some(now), was } => {
                 write!(to, "{now} calls a minute, it was {was}")
             }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 
 use crate::invalid::Invalid;
+use crate::number::Port;
 use crate::text::stored_as_text;
 
 /// Characters of a name at most, without the last dot (RFC 1035, 2.3.4).
@@ -58,7 +59,10 @@ impl FromStr for Host {
 
     fn from_str(typed: &str) -> Result<Self, Invalid> {
         if typed.contains(['/', '@', '?', '#', '\\']) {
-            return Err(Invalid::HostIsUrl(typed.into()));
+            return Err(Invalid::HostIsUrl(typed.into(), host_of_url(typed)));
+        }
+        if is_several(typed) {
+            return Err(Invalid::SeveralHosts(typed.into()));
         }
         if typed.contains('*') {
             return Err(Invalid::Wildcard(typed.into()));
@@ -83,6 +87,24 @@ fn has_port(typed: &str) -> bool {
     })
 }
 
+/// The host in the address of a page, if it is a plain one.
+fn host_of_url(typed: &str) -> Option<String> {
+    let rest = typed.split_once("://").map_or(typed, |(_, rest)| rest);
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let authority = rest[..end].rsplit('@').next()?;
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    Some(host.parse::<HostPattern>().ok()?.to_string())
+}
+
+/// Whether it is a list of words with commas or spaces between.
+pub(crate) fn is_several(typed: &str) -> bool {
+    let mut words = typed.split([',', ' ']).filter(|word| !word.is_empty());
+    words.next().is_some_and(|first| first != typed.trim()) && words.next().is_some()
+}
+
 fn name_or_ipv4(typed: &str) -> Result<Host, Invalid> {
     let invalid = || Invalid::Host(typed.into());
     let ascii = Uts46::new()
@@ -95,7 +117,7 @@ fn name_or_ipv4(typed: &str) -> Result<Host, Invalid> {
     if name.len() > MAX_NAME || !name.split('.').all(is_label) {
         return Err(invalid());
     }
-    if name.rsplit('.').next().is_some_and(is_number) {
+    if name.rsplit('.').next().is_some_and(is_number) || is_nearly_ipv4(name) {
         return Err(Invalid::Ipv4Spelling(typed.into()));
     }
     Ok(Host::Name(HostName(name.to_owned())))
@@ -116,6 +138,14 @@ fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x");
     label.bytes().all(|byte| byte.is_ascii_digit())
         || hexadecimal.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Whether it is numbers and a last label that begins with a digit, as in
+/// `192.168.1.1-20`: no name of the internet ends so (RFC 3696, 2).
+fn is_nearly_ipv4(name: &str) -> bool {
+    let Some((numbers, last)) = name.rsplit_once('.') else { return false };
+    last.starts_with(|first: char| first.is_ascii_digit())
+        && numbers.split('.').all(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl fmt::Display for Host {
@@ -171,13 +201,22 @@ impl FromStr for HostPattern {
         if typed == "*" {
             return Ok(HostPattern::Any);
         }
+        if typed.strip_prefix("*:").is_some_and(|port| port.parse::<Port>().is_ok()) {
+            return Err(Invalid::HostHasPort(typed.into()));
+        }
         let Some(domain) = typed.strip_prefix("*.") else {
-            return typed.parse().map(HostPattern::One);
+            return match typed.strip_prefix('.').map(str::parse) {
+                Some(Ok(Host::Name(name))) => Err(Invalid::LeadingDot(typed.into(), name.0)),
+                _ => typed.parse().map(HostPattern::One),
+            };
         };
         match domain.parse() {
             Ok(Host::Name(name)) => Ok(HostPattern::Under(name)),
             Ok(Host::Address(_)) => Err(Invalid::Wildcard(typed.into())),
-            Err(Invalid::HostIsUrl(_)) => Err(Invalid::HostIsUrl(typed.into())),
+            Err(Invalid::HostIsUrl(..)) => {
+                Err(Invalid::HostIsUrl(typed.into(), host_of_url(typed)))
+            }
+            Err(Invalid::SeveralHosts(_)) => Err(Invalid::SeveralHosts(typed.into())),
             Err(Invalid::HostHasPort(_)) => Err(Invalid::HostHasPort(typed.into())),
             Err(Invalid::Wildcard(_)) => Err(Invalid::Wildcard(typed.into())),
             Err(_) => Err(Invalid::Host(typed.into())),
@@ -217,6 +256,9 @@ mod tests {
             ("r3---sn-x.googlevideo.com", "r3---sn-x.googlevideo.com"),
             ("_mongodb._tcp.a.example", "_mongodb._tcp.a.example"),
             ("nas.local", "nas.local"),
+            ("163.com", "163.com"),
+            ("1.2.3.4.in-addr.arpa", "1.2.3.4.in-addr.arpa"),
+            ("nas.3d", "nas.3d"),
             ("192.0.2.1", "192.0.2.1"),
             ("１９２.0.2.1", "192.0.2.1"),
             ("[2001:DB8::1]", "2001:db8::1"),
@@ -252,6 +294,9 @@ mod tests {
             "1.2.3",
             "1.2.3.4.5",
             "a.0x7f",
+            "192.168.1.1-20",
+            "192.168.1.1a",
+            "a b.c",
             "256.0.0.1",
             "fe80::1%eth0",
             "[::1",
@@ -296,6 +341,32 @@ mod tests {
         assert!(covers("*.a.b", "*.a.b") && covers("*.a.b", "*.x.a.b") && covers("*.a.b", "x.a.b"));
         assert!(!covers("*.a.b", "a.b") && !covers("*.a.b", "*.b") && !covers("*.a.b", "*"));
         assert!(covers("a.b", "a.b") && !covers("a.b", "*.a.b") && !covers("a.b", "*"));
+    }
+
+    #[test]
+    fn what_was_meant_is_said() {
+        for (typed, said) in [
+            (
+                "https://me@A.b:443/x?y",
+                "'https://me@A.b:443/x?y' is more than a host: write a.b alone",
+            ),
+            ("*.a.b/", "'*.a.b/' is more than a host: write *.a.b alone"),
+            (
+                "https://a b/",
+                "'https://a b/' is more than a host: write the name alone, such as example.com",
+            ),
+            ("a.b:443", "'a.b:443' has a port: leave :443 out"),
+            ("*:80", "'*:80' has a port: leave :80 out"),
+            ("*.a.b:1", "'*.a.b:1' has a port: leave :1 out"),
+            (".a.b", "'.a.b' isn't a host: write *.a.b for every name under a.b"),
+            ("a.b,c.d", "'a.b,c.d' is several hosts: write each by itself"),
+            ("a.b, c.d", "'a.b, c.d' is several hosts: write each by itself"),
+            ("*.a.b c.d", "'*.a.b c.d' is several hosts: write each by itself"),
+            (" a", "'\\x20a' isn't a host: write a name such as example.com, or an address"),
+            ("..a", "'..a' isn't a host: write a name such as example.com, or an address"),
+        ] {
+            assert_eq!(typed.parse::<HostPattern>().unwrap_err().to_string(), said);
+        }
     }
 
     #[test]

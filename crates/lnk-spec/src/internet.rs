@@ -3,9 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use crate::address::{Class, class_of};
+use crate::endpoint::Endpoint;
 use crate::host::{Host, HostPattern};
 use crate::invalid::Invalid;
+use crate::number::Port;
 use crate::text::stored_as_text;
 
 /// An entry of `[internet] hosts`: never a host that is known to be elsewhere, as
@@ -40,7 +44,15 @@ impl FromStr for InternetHost {
     type Err = Invalid;
 
     fn from_str(typed: &str) -> Result<Self, Invalid> {
-        let pattern: HostPattern = typed.parse()?;
+        let pattern: HostPattern = typed.parse().map_err(|error| match error {
+            Invalid::HostIsUrl(..) if typed.parse::<IpNet>().is_ok() => {
+                Invalid::RangeElsewhere(typed.into())
+            }
+            Invalid::HostHasPort(_) if is_further_endpoint(typed) => {
+                Invalid::HostIsEndpoint(typed.into())
+            }
+            error => error,
+        })?;
         let class = match &pattern {
             HostPattern::Any => None,
             HostPattern::Under(domain) => class_of(&Host::Name(domain.clone())),
@@ -51,6 +63,12 @@ impl FromStr for InternetHost {
             Some(class) => Err(Invalid::Elsewhere(typed.into(), class)),
         }
     }
+}
+
+/// Whether it is an endpoint that a host alone doesn't open.
+fn is_further_endpoint(typed: &str) -> bool {
+    let open = |port: Port| [443, 80].contains(&port.get());
+    typed.parse::<Endpoint>().is_ok_and(|endpoint| !open(endpoint.port()))
 }
 
 impl fmt::Display for InternetHost {
@@ -76,6 +94,33 @@ mod tests {
         }
         for typed in ["localhost.a.b", "mylocalhost", "metadata.google.internal.a.b"] {
             assert!(typed.parse::<InternetHost>().is_ok(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_port_or_a_range_says_where_it_belongs() {
+        for typed in ["a.b:443", "a.b:80", "*:443"] {
+            let port = &typed[typed.find(':').unwrap()..];
+            assert_eq!(error(typed), format!("'{typed}' has a port: leave {port} out"));
+        }
+        for typed in ["a.b:22", "*.a.b.c:8443"] {
+            let port = &typed[typed.find(':').unwrap()..];
+            assert_eq!(
+                error(typed),
+                format!(
+                    "'{typed}' has a port: leave {port} out, and open the endpoint with --tcp \
+                     {typed}, or tcp in [internet]"
+                )
+            );
+        }
+        for typed in ["93.184.215.0/24", "10.0.0.0/8", "fc00::/7"] {
+            assert_eq!(
+                error(typed),
+                format!(
+                    "'{typed}' is a range: only those of your network open, with --lan-host, or \
+                     hosts in [lan]"
+                )
+            );
         }
     }
 

@@ -26,11 +26,27 @@ pub enum Invalid {
     #[error("'{}' isn't a host: write a name such as example.com, or an address", text(.0))]
     Host(String),
     /// The address of a page.
-    #[error("'{}' is more than a host: write the name alone, such as example.com", text(.0))]
-    HostIsUrl(String),
+    #[error("'{}' is more than a host: write {}", text(.0), alone(.1, "example.com"))]
+    HostIsUrl(String, Option<String>),
+    /// Several hosts in one text.
+    #[error("'{}' is several hosts: write each by itself", text(.0))]
+    SeveralHosts(String),
     /// A host with a port.
-    #[error("'{}' has a port: write the host here, and the endpoint in tcp", text(.0))]
+    #[error("'{}' has a port: leave {} out", text(.0), port(.0))]
     HostHasPort(String),
+    /// An endpoint in place of a host of the internet.
+    #[error(
+        "'{}' has a port: leave {} out, and open the endpoint with --tcp {}, or tcp in \
+         [internet]",
+        text(.0), port(.0), text(.0)
+    )]
+    HostIsEndpoint(String),
+    /// The domain of hosts, with a dot before it, in place of a star and a dot.
+    #[error("'{}' isn't a host: write *.{} for every name under {}", text(.0), .1, .1)]
+    LeadingDot(String, String),
+    /// A range where only hosts can stand.
+    #[error("'{}' is a range: only those of your network open, with --lan-host, or hosts in [lan]", text(.0))]
+    RangeElsewhere(String),
     /// An IPv4 address that isn't four plain numbers.
     #[error("'{}' isn't an IPv4 address: write four numbers, such as 192.0.2.1", text(.0))]
     Ipv4Spelling(String),
@@ -59,8 +75,15 @@ pub enum Invalid {
     #[error("{} isn't a number of calls: it can be 1 to 1000000", text(.0))]
     Rate(String),
     /// A way out that isn't known.
-    #[error("'{}' isn't an upstream: it is direct or socks5://127.0.0.1:PORT", text(.0))]
+    #[error(
+        "'{}' isn't an upstream: it is direct, socks5://127.0.0.1:PORT, or socks5h://127.0.0.1:PORT \
+         for a proxy that gets names",
+        text(.0)
+    )]
     Upstream(String),
+    /// A proxy on this machine by a name.
+    #[error("'{}' has a name: write the address, {}", text(.0), .1)]
+    UpstreamByName(String, String),
     /// A proxy on another machine.
     #[error("'{}': the proxy must be on this machine: socks5://127.0.0.1:PORT", text(.0))]
     UpstreamElsewhere(String),
@@ -71,6 +94,12 @@ pub enum Invalid {
         text(.0)
     )]
     LanHost(String),
+    /// The address of a page in the network.
+    #[error("'{}' is more than a host: write {}", text(.0), alone(.1, "nas.local"))]
+    LanHostIsUrl(String, Option<String>),
+    /// A host of the network with a port.
+    #[error("'{}' has a port: leave {} out, every port of it is open", text(.0), port(.0))]
+    LanHostHasPort(String),
     /// A range whose address isn't its first.
     #[error("'{}' starts in the middle of the range {}: write that", text(.0), text(.1))]
     RangeStart(String, String),
@@ -99,6 +128,19 @@ fn instead(host: &str, class: Class) -> String {
         Class::Loopback => "--port PORT, or ports in [localhost], opens a port of it".into(),
         _ => "no grant opens it".into(),
     }
+}
+
+/// What to write in place of a page's address.
+fn alone(host: &Option<String>, example: &str) -> String {
+    match host {
+        Some(host) => format!("{} alone", text(host)),
+        None => format!("the name alone, such as {example}"),
+    }
+}
+
+/// The port of a text that ends with one, and its colon.
+fn port(typed: &str) -> String {
+    text(&typed[typed.rfind(':').unwrap_or(0)..])
 }
 
 fn text(untrusted: &str) -> String {

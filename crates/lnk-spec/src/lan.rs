@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::address::{Class, class_of};
-use crate::host::Host;
+use crate::host::{Host, is_several};
 use crate::invalid::Invalid;
 use crate::text::stored_as_text;
 
@@ -54,6 +54,9 @@ impl FromStr for LanHost {
         if typed == "*" {
             return Ok(LanHost::Any);
         }
+        if is_several(typed) && !typed.contains("://") {
+            return Err(Invalid::SeveralHosts(typed.into()));
+        }
         if let Some((address, length)) = typed.split_once('/')
             && let (Ok(_), Ok(_)) = (address.parse::<IpAddr>(), length.parse::<u8>())
         {
@@ -65,8 +68,14 @@ impl FromStr for LanHost {
                 Some(Class::Public) => Err(Invalid::NotPrivate(typed.into())),
                 Some(class) => Err(Invalid::Elsewhere(typed.into(), class)),
             },
-            Err(Invalid::Wildcard(_) | Invalid::Host(_)) => Err(Invalid::LanHost(typed.into())),
-            Err(Invalid::HostHasPort(_)) => Err(Invalid::LanHost(typed.into())),
+            Err(Invalid::HostHasPort(_)) => Err(Invalid::LanHostHasPort(typed.into())),
+            Err(Invalid::HostIsUrl(..)) if starts_like_range(typed) => {
+                Err(Invalid::LanHost(typed.into()))
+            }
+            Err(Invalid::HostIsUrl(_, host)) => Err(Invalid::LanHostIsUrl(typed.into(), host)),
+            Err(Invalid::Wildcard(_) | Invalid::Host(_) | Invalid::Ipv4Spelling(_)) => {
+                Err(Invalid::LanHost(typed.into()))
+            }
             Err(other) => Err(other),
         }
     }
@@ -74,13 +83,20 @@ impl FromStr for LanHost {
 
 fn range(typed: &str) -> Result<LanHost, Invalid> {
     let range: IpNet = typed.parse().map_err(|_| Invalid::LanHost(typed.into()))?;
-    if range.trunc() != range {
-        return Err(Invalid::RangeStart(typed.into(), range.trunc().to_string()));
-    }
     if !is_private(range) {
         return Err(Invalid::NotPrivate(typed.into()));
     }
+    if range.trunc() != range {
+        return Err(Invalid::RangeStart(typed.into(), range.trunc().to_string()));
+    }
     Ok(LanHost::Range(range))
+}
+
+/// Whether what stands before a slash is no name, but an address or part of one.
+fn starts_like_range(typed: &str) -> bool {
+    typed.split_once('/').is_some_and(|(front, _)| {
+        !front.is_empty() && front.bytes().all(|b| b.is_ascii_hexdigit() || b".:".contains(&b))
+    })
 }
 
 fn is_private(range: IpNet) -> bool {
@@ -135,6 +151,32 @@ mod tests {
             "::ffff:8.8.8.8",
         ] {
             assert!(typed.parse::<LanHost>().is_err(), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_said() {
+        let no_host = "isn't a host of your network: write a name, an address, a range such as \
+                       192.168.1.0/24, or *";
+        let no_range = "isn't private: your network's addresses are in 10.0.0.0/8, 172.16.0.0/12, \
+                        192.168.0.0/16 and fc00::/7";
+        for (typed, said) in [
+            ("192.168.1.1-20", no_host),
+            ("192.168.1.*", no_host),
+            ("192.168.1", no_host),
+            ("192.168.1.0/", no_host),
+            ("192.168.1/24", no_host),
+            ("10.0.0.0/4", no_range),
+            ("8.8.8.8/24", no_range),
+            ("192.168.1.7/24", "starts in the middle of the range 192.168.1.0/24: write that"),
+            ("nas.local:5000", "has a port: leave :5000 out, every port of it is open"),
+            ("192.168.1.7:80", "has a port: leave :80 out, every port of it is open"),
+            ("http://nas.local", "is more than a host: write nas.local alone"),
+            ("http://a b/", "is more than a host: write the name alone, such as nas.local"),
+            ("192.168.1.0/24,10.0.0.0/8", "is several hosts: write each by itself"),
+        ] {
+            let error = typed.parse::<LanHost>().unwrap_err().to_string();
+            assert_eq!(error, format!("'{typed}' {said}"));
         }
     }
 

@@ -248,7 +248,11 @@ fn place_of(
     let own = all.get(os.name()).and_then(|own| own.get_ref().as_table());
     let value = own.and_then(|own| own.get(key)).or_else(|| all.get(key))?;
     let entries = value.get_ref().as_array().into_iter().flat_map(|list| list.iter());
-    let found = entries.into_iter().find(|found| found.get_ref().as_str() == entry);
+    let written = |found: &Spanned<DeValue<'_>>| match found.get_ref() {
+        DeValue::Integer(number) => Some(number.as_str().to_owned()),
+        other => other.as_str().map(str::to_owned),
+    };
+    let found = entries.into_iter().find(|found| written(found).as_deref() == entry);
     Some(found.filter(|_| entry.is_some()).unwrap_or(value).span())
 }
 

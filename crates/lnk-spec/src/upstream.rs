@@ -47,6 +47,10 @@ fn loopback(typed: &str, proxy: &str) -> Result<SocketAddr, Invalid> {
         Ok(Host::Address(address)) if is_plain_loopback(host, address) => {
             Ok(SocketAddr::new(address, port.get()))
         }
+        Ok(Host::Name(name)) if name.as_str() == "localhost" => {
+            let scheme = &typed[..typed.len() - proxy.len()];
+            Err(Invalid::UpstreamByName(typed.into(), format!("{scheme}127.0.0.1:{port}")))
+        }
         Ok(_) => Err(Invalid::UpstreamElsewhere(typed.into())),
         Err(_) => Err(invalid()),
     }
@@ -83,11 +87,19 @@ mod tests {
         for typed in [
             "socks5://192.168.1.1:1080",
             "socks5://example.com:1080",
-            "socks5://localhost:1080",
             "socks5h://[::]:1",
             "socks5://0.0.0.0:1",
         ] {
             assert_eq!(typed.parse::<Upstream>(), Err(Invalid::UpstreamElsewhere(typed.into())));
+        }
+        for scheme in ["socks5", "socks5h"] {
+            assert_eq!(
+                format!("{scheme}://LocalHost:1080").parse::<Upstream>().unwrap_err().to_string(),
+                format!(
+                    "'{scheme}://LocalHost:1080' has a name: write the address, \
+                     {scheme}://127.0.0.1:1080"
+                )
+            );
         }
         for typed in [
             "",
