@@ -49,12 +49,17 @@ impl Network {
                     .into(),
             ));
         }
-        match self.ports.iter().find(|port| OWN_PORTS.contains(&port.get())) {
-            Some(port) => Err(Error::Refused(format!(
-                "--port {port}: it is one of the sandbox's own; another service's can be opened"
-            ))),
+        match Network::own_port(&self.ports) {
+            Some((_, why)) => Err(Error::Refused(format!("--port: {why}"))),
             None => Ok(()),
         }
+    }
+
+    /// A port of these that can't be this machine's inside, and why not.
+    pub(crate) fn own_port(ports: &[Port]) -> Option<(Port, String)> {
+        let port = *ports.iter().find(|port| OWN_PORTS.contains(&port.get()))?;
+        let why = format!("{port} is one of the sandbox's own; another service's can be opened");
+        Some((port, why))
     }
 
     /// A line for what opens more than it seems to.
@@ -72,6 +77,25 @@ impl Network {
                  your network; socks5:// has them judged here"
             )
         })
+    }
+
+    /// Lines for what has no effect beside the rest.
+    #[must_use]
+    pub fn mistakes(&self) -> Vec<String> {
+        let upstream = self.internet.upstream.filter(|upstream| *upstream != Upstream::Direct);
+        let upstream = upstream.filter(|_| self.internet.hosts.is_empty()).map(|upstream| {
+            format!(
+                "the upstream {upstream} has no effect: no host of the internet is open; add \
+                 --internet-host, or hosts in [internet]"
+            )
+        });
+        let rate = self.internet.per_minute.filter(|_| !self.is_served()).map(|rate| {
+            format!(
+                "the limit of {rate} calls a minute has no effect: nothing is open to call; add \
+                 --internet-host, or hosts in [internet]"
+            )
+        });
+        upstream.into_iter().chain(rate).collect()
     }
 
     /// Whether it has a proxy.

@@ -153,7 +153,7 @@ impl Policy {
 
         request.network.check()?;
         warnings.extend(request.network.warning());
-        let mut mistakes = Vec::new();
+        let mut mistakes = request.network.mistakes();
         let finder = finder(caller, &mounts, &grants);
         let told = (&mut warnings, &mut mistakes);
         let list = listed(request, caller, &finder, home_path, told)?;

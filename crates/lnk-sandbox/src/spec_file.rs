@@ -127,6 +127,7 @@ impl SpecFile {
             browser: self.spec.browser.clone(),
             ..Grants::default()
         };
+        self.refuse_own_ports(flags)?;
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
         let (writable, opened) = self.opened_with(&grants.files, flags, caller);
         let finder = Finder::new(caller, &mounts, writable, opened);
@@ -346,6 +347,18 @@ impl SpecFile {
             }
         };
         Ok(GrantedProgram { typed: typed.clone(), real, linked })
+    }
+
+    /// Refuses ports of the sandbox's own, at their place.
+    fn refuse_own_ports(&self, flags: &Spec) -> Result<()> {
+        let ports = &self.spec.localhost.ports;
+        match Network::own_port(ports).filter(|_| !is_replaced(flags, "localhost", "ports")) {
+            Some((port, why)) => {
+                let (port, why) = (port.to_string(), format!("[localhost] ports: {why}"));
+                Err(self.refused("localhost", "ports", Some(Path::new(&port)), &why))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Refuses what a run needs and this version doesn't have.

@@ -55,6 +55,34 @@ pub fn more(text: &str) -> Result<bool> {
     write_out(lines.collect::<String>().as_bytes())
 }
 
+/// A colour of text on a terminal.
+#[derive(Clone, Copy)]
+pub enum Colour {
+    /// What was refused.
+    Red,
+    /// What failed.
+    Yellow,
+}
+
+/// As [`more`], in colours where stdout is a terminal and NO_COLOR isn't set
+/// (no-color.org).
+pub fn coloured(texts: &[(Option<Colour>, String)]) -> Result<bool> {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let wanted = io::stdout().is_terminal() && !no_color;
+    let mut shown = String::new();
+    for (colour, text) in texts {
+        for line in text.lines() {
+            let line = escaped(line.trim_end().as_bytes());
+            shown += &match colour.filter(|_| wanted) {
+                Some(Colour::Red) => format!("\x1b[31m{line}\x1b[m\n"),
+                Some(Colour::Yellow) => format!("\x1b[33m{line}\x1b[m\n"),
+                None => line + "\n",
+            };
+        }
+    }
+    write_out(shown.as_bytes())
+}
+
 /// Generated text on stdout, as it is: nothing in it comes from anyone but us.
 pub fn generated(text: &[u8]) -> Result<()> {
     write_out(text).map(|_| ())

@@ -7,12 +7,31 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use lnk_sandbox::nearest::nearest;
 
+/// Characters of a flag's beginning that tell which is meant, at least.
+const SHORTEST_CUT: usize = "--lan".len();
+
+/// What others call a flag, and its names here.
+const CALLED_ELSEWHERE: [(&str, &[&str]); 10] = [
+    ("--host", &HOSTS),
+    ("--hosts", &HOSTS),
+    ("--net", &HOSTS),
+    ("--network", &HOSTS),
+    ("--allow-net", &HOSTS),
+    ("--allow-network", &HOSTS),
+    ("--allow-host", &HOSTS),
+    ("-f", &["--follow"]),
+    ("--lines", &["-n"]),
+    ("--tail", &["-n"]),
+];
+const HOSTS: [&str; 2] = ["--internet-host", "--lan-host"];
+
 /// The line for an error of the parser.
 pub fn line(error: &Error, root: &Command, args: &[OsString]) -> String {
     let (name, command) = command_meant(root, args);
     match error.kind() {
         ErrorKind::UnknownArgument => unknown_argument(error, &name, command),
-        ErrorKind::InvalidSubcommand => unknown_command(error, &name, root, command),
+        ErrorKind::InvalidSubcommand => help_meant(&name, root, args)
+            .unwrap_or_else(|| unknown_command(error, &name, root, command)),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("no command given: '{name} -h' lists the commands")
         }
@@ -54,13 +73,28 @@ fn unknown_argument(error: &Error, name: &str, command: &Command) -> String {
     let flags: Vec<String> = command
         .get_arguments()
         .filter(|arg| !arg.is_hide_set())
-        .filter_map(|arg| arg.get_long())
-        .map(|long| format!("--{long}"))
+        .filter_map(|arg| match (arg.get_long(), arg.get_short()) {
+            (Some(long), _) => Some(format!("--{long}")),
+            (None, short) => short.map(|short| format!("-{short}")),
+        })
         .collect();
-    match nearest(&typed, flags.iter().map(String::as_str)) {
-        Some(flag) => format!("unknown flag {typed}: did you mean {flag}?"),
-        None => format!("unknown flag {typed}: '{name} -h' lists the flags"),
+    match flags_meant(&typed, &flags).as_slice() {
+        [] => format!("unknown flag {typed}: '{name} -h' lists the flags"),
+        meant => format!("unknown flag {typed}: did you mean {}?", meant.join(" or ")),
     }
+}
+
+/// The flags of these that another name seems to mean: mistyped, cut short, or as
+/// other tools have it.
+fn flags_meant<'f>(typed: &str, flags: &'f [String]) -> Vec<&'f str> {
+    let flags = || flags.iter().map(String::as_str);
+    if let Some(nearest) = nearest(typed, flags()) {
+        return vec![nearest];
+    }
+    let elsewhere = CALLED_ELSEWHERE.iter().find(|(other, _)| *other == typed);
+    let ours = elsewhere.map_or(&[][..], |(_, ours)| *ours);
+    let is_cut = |flag: &str| typed.len() >= SHORTEST_CUT && flag.starts_with(typed);
+    flags().filter(|flag| ours.contains(flag) || is_cut(flag)).collect()
 }
 
 fn unknown_command(error: &Error, name: &str, root: &Command, command: &Command) -> String {
@@ -69,6 +103,15 @@ fn unknown_command(error: &Error, name: &str, root: &Command, command: &Command)
         Some(meant) => format!("unknown command '{typed}': did you mean '{meant}'?"),
         None => format!("unknown command '{typed}': '{name} -h' lists the commands"),
     }
+}
+
+/// For `lnk sandbox help run`, which is `lnk sandbox run --help`.
+fn help_meant(name: &str, root: &Command, args: &[OsString]) -> Option<String> {
+    let at = args.iter().position(|word| word == "help")?;
+    let without: Vec<OsString> = [&args[..at], &args[at + 1..]].concat();
+    let is_next = name.split(' ').count() == at;
+    let (meant, _) = command_meant(root, &without);
+    is_next.then(|| format!("unknown command 'help': did you mean '{meant} --help'?"))
 }
 
 fn named_here(name: &str, command: &Command, typed: &str) -> Option<String> {
@@ -105,11 +148,21 @@ fn invalid_value(error: &Error, name: &str) -> String {
     if value.is_empty() {
         let (flag, value_name) = arg.split_once(' ').unwrap_or((&arg, "<VALUE>"));
         let value_name = value_name.trim_matches(['<', '>']);
-        return format!("{flag} needs a {}: {flag} {value_name}", value_name.to_lowercase());
+        return format!("{flag} needs {}: {flag} {value_name}", with_article(value_name));
     }
     match context(error, ContextKind::ValidValue).as_str() {
         "" => format!("'{value}' is no value for {arg}: see '{name} -h'"),
         valid => format!("'{value}' is no value for {arg}: it is one of {valid}"),
+    }
+}
+
+/// A value by its name in help: `PATH`, `UPSTREAM`, `LINES`.
+fn with_article(value_name: &str) -> String {
+    let name = value_name.to_lowercase();
+    match name.as_bytes() {
+        [.., b's'] => format!("a number of {name}"),
+        [b'a' | b'e' | b'i' | b'o' | b'u', ..] => format!("an {name}"),
+        _ => format!("a {name}"),
     }
 }
 

@@ -60,10 +60,67 @@ fn a_mistyped_flag_gets_the_right_one() {
 #[test]
 fn an_unknown_flag_gets_no_wrong_one() {
     insta::assert_snapshot!(run_refusal("--env A=b -- true"), @"unknown flag --env: 'lnk sandbox run -h' lists the flags");
-    for flag in ["--memory", "-w", "--name", "--net", "--ro-bind"] {
+    for flag in ["--memory", "-w", "--name", "--in", "--ro-bind"] {
         let line = run_refusal(&format!("{flag} x -- true"));
         assert_eq!(line, format!("unknown flag {flag}: 'lnk sandbox run -h' lists the flags"));
     }
+}
+
+#[test]
+fn a_flag_by_another_name_or_cut_short_gets_its_own() {
+    for (typed, meant) in [
+        ("--host", "--internet-host or --lan-host"),
+        ("--hosts", "--internet-host or --lan-host"),
+        ("--network", "--internet-host or --lan-host"),
+        ("--net", "--internet-host or --lan-host"),
+        ("--allow-network", "--internet-host or --lan-host"),
+        ("--internet", "--internet-host"),
+        ("--lan", "--lan-host"),
+        ("--per-min", "--per-minute"),
+        ("--wri", "--write or --write-dot-files"),
+    ] {
+        let line = run_refusal(&format!("{typed} x -- true"));
+        assert_eq!(line, format!("unknown flag {typed}: did you mean {meant}?"));
+    }
+    for (typed, meant) in [("-f", "--follow"), ("--lines", "-n"), ("--fol", "--follow")] {
+        let line = refusal(&["sandbox", "log", typed]);
+        assert_eq!(line, format!("unknown flag {typed}: did you mean {meant}?"));
+    }
+}
+
+#[test]
+fn a_value_that_is_missing_is_named() {
+    for (flag, needs) in [
+        ("--upstream", "an upstream: --upstream UPSTREAM"),
+        ("--per-minute", "a number of calls: --per-minute CALLS"),
+        ("--tcp", "a host:port: --tcp HOST:PORT"),
+    ] {
+        assert_eq!(refusal(&["sandbox", "run", flag]), format!("{flag} needs {needs}"));
+    }
+    insta::assert_snapshot!(refusal(&["sandbox", "log", "-n"]), @"-n needs a number of lines: -n LINES");
+    insta::assert_snapshot!(refusal(&["sandbox", "log", "--sandbox="]), @"--sandbox needs a name: --sandbox NAME");
+}
+
+#[test]
+fn a_number_of_lines_is_a_whole_one() {
+    for typed in ["abc", "1.5", "0", "-1", "+5", "1000001", "99999999999999999999"] {
+        let line = refusal(&["sandbox".into(), "log".into(), format!("-n{typed}")]);
+        let why = format!("-n: '{typed}' isn't a number of lines: it can be 1 to 1000000");
+        assert_eq!(line, why);
+    }
+}
+
+#[test]
+fn the_proxy_for_any_host_leaves_no_place_for_one() {
+    insta::assert_snapshot!(run_refusal("--proxy --internet-host example.org -- true"), @"--internet-host example.org and --proxy contradict each other: the latter is any host; leave one out");
+}
+
+#[test]
+fn help_is_a_flag() {
+    insta::assert_snapshot!(refusal(&["sandbox", "help", "log"]), @"unknown command 'help': did you mean 'lnk sandbox log --help'?");
+    insta::assert_snapshot!(refusal(&["help", "sandbox", "log"]), @"unknown command 'help': did you mean 'lnk sandbox log --help'?");
+    insta::assert_snapshot!(refusal(&["help"]), @"unknown command 'help': did you mean 'lnk --help'?");
+    insta::assert_snapshot!(refusal(&["sandbox", "help", "me"]), @"unknown command 'help': did you mean 'lnk sandbox --help'?");
 }
 
 #[test]
@@ -74,7 +131,7 @@ fn a_value_that_isnt_possible_is_named_with_its_flag() {
     insta::assert_snapshot!(run_refusal("--internet-host [fd00::1] -- true"), @"--internet-host: '[fd00::1]' is an address of your network: --lan-host [fd00::1], or hosts in [lan], opens it");
     insta::assert_snapshot!(run_refusal("--tcp 127.0.0.1:5432 -- true"), @"--tcp: '127.0.0.1' is an address of this machine: --port PORT, or ports in [localhost], opens a port of it");
     insta::assert_snapshot!(run_refusal("--lan-host 169.254.169.254 -- true"), @"--lan-host: '169.254.169.254' is a cloud's metadata service: no grant opens it");
-    insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write the name alone, such as example.com");
+    insta::assert_snapshot!(run_refusal("--internet-host https://a.b/ -- true"), @"--internet-host: 'https://a.b/' is more than a host: write a.b alone");
     insta::assert_snapshot!(refusal(&["sandbox", "run", "--write", "", "--", "true"]), @"--write needs a path: --write PATH");
     insta::assert_snapshot!(run_refusal("--yes -- true"), @"--yes agrees to what a spec opens, and no spec is given: add --spec FILE, or leave it out");
     insta::assert_snapshot!(run_refusal("--yes=1 -- true"), @"--yes takes no value: write it alone");
@@ -119,7 +176,13 @@ fn a_permission_that_isnt_there_is_refused() {
     }
     insta::assert_snapshot!(run_refusal("--allow netwrok -- true"), @"--allow knows no permission 'netwrok': did you mean network?");
     insta::assert_snapshot!(run_refusal("--allow read-hoem -- true"), @"--allow knows no permission 'read-hoem': did you mean read-home?");
-    insta::assert_snapshot!(run_refusal("--allow everything -- true"), @"--allow knows no permission 'everything': use --read and --write to open folders");
+    insta::assert_snapshot!(run_refusal("--allow everything -- true"), @"--allow knows no permission 'everything': use --read and --write to open folders, --internet-host and --lan-host to open hosts");
+    for name in ["net", "internet", "lan", "all"] {
+        let line = run_refusal(&format!("--allow {name} -- true"));
+        let words = "use --internet-host and --lan-host to open hosts, or --allow network for all \
+                     that this machine reaches";
+        assert_eq!(line, format!("--allow knows no permission '{name}': {words}"));
+    }
 }
 
 #[test]
@@ -152,7 +215,7 @@ fn what_was_typed_cant_act_on_the_terminal() {
     insta::assert_snapshot!(refusal(&flag), @r#"unknown flag --\x1b[2J\x07: 'lnk sandbox run -h' lists the flags"#);
     let name =
         ["sandbox".into(), "run".into(), "--allow".into(), strange(b"\x1b]0;x\x07"), "true".into()];
-    insta::assert_snapshot!(refusal(&name), @r#"--allow knows no permission '\x1b]0;x\x07': use --read and --write to open folders"#);
+    insta::assert_snapshot!(refusal(&name), @r#"--allow knows no permission '\x1b]0;x\x07': use --read and --write to open folders, --internet-host and --lan-host to open hosts"#);
 }
 
 #[test]

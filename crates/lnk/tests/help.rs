@@ -198,6 +198,8 @@ fn lnk_sandbox_run_long() {
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
+              With socks5h:// the proxy gets names and resolves them, unseen here.
+
           --per-minute <CALLS>
               The most calls it may make within a minute
 
@@ -393,6 +395,8 @@ fn lnk_sandbox_spec() {
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
+              With socks5h:// the proxy gets names and resolves them, unseen here.
+
           --per-minute <CALLS>
               The most calls it may make within a minute
 
@@ -506,6 +510,8 @@ fn lnk_sandbox_check() {
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
+              With socks5h:// the proxy gets names and resolves them, unseen here.
+
           --per-minute <CALLS>
               The most calls it may make within a minute
 
@@ -564,9 +570,9 @@ fn lnk_sandbox_log() {
     Show every call on the sandboxes' proxies
 
     Each line is a call on a sandbox's proxy: when (UTC), which sandbox, the
-    verb, where to, and what happened. A sandbox is named run-PID; the name of
-    its spec stands beside it. The log never holds a request's path, headers or
-    body.
+    verb, where to, and what happened. A sandbox is named run-PID, or check-PID
+    where check tried it; the name of its spec stands beside it. The log never
+    holds a request's path, headers or body.
 
     Verbs: connect (HTTPS), tcp (another port), http, port (this machine's), dns
     (a name looked up), pause, unknown (a target that can't be read).

@@ -86,7 +86,6 @@ fn the_latest_are_shown_and_those_that_are_asked_for() {
         };
         assert_eq!(lines(""), 40);
         assert_eq!(lines("-n 5"), 5);
-        assert_eq!(lines("-n 0"), 0);
         assert_eq!(lines("-n 100"), 65);
         assert_eq!(lines("--refused"), 2);
         assert_eq!(lines("--sandbox run-7"), 4);
@@ -115,10 +114,11 @@ fn a_wrong_name_leads_to_the_right_one() {
     each!(|env| {
         let asked =
             |name: &str| env.lnk(["sandbox", "log", "--sandbox", name]).run().fails_with(125);
-        asked("run-7").stderr_has("--sandbox run-7: no sandbox made a call yet");
+        let none = env.lnk(["sandbox", "log", "--sandbox", "run-7"]).run();
+        none.ok().prints("").stderr_has("No call was made.\n");
         write(env, &calls());
         asked("run-17").stderr_has("did you mean run-");
-        asked("ap").has_not("did you mean").stderr_has("the log has app, run-12, run-7");
+        asked("ap").has_not("did you mean").stderr_has("the newest are run-7, app, run-12\n");
         asked("\x1b[2J").has_not("\x1b").stderr_has("\\x1b[2J");
     });
 }
@@ -152,6 +152,22 @@ fn on_a_terminal_no_line_is_wider_than_it() {
             ],
             "{screen}"
         );
+    });
+}
+
+#[test]
+fn what_was_refused_stands_out_on_a_terminal() {
+    each!(|env| {
+        write(env, &calls());
+        let red = "\x1b[31m2026-05-04 03:02:02  run-12";
+        let shown = |script: &str| {
+            let script = format!("script -qec {script} /dev/null </dev/null");
+            env.sh(&script).run().ok().stdout
+        };
+        let (coloured, plain) = (shown("'lnk sandbox log'"), shown("'NO_COLOR=1 lnk sandbox log'"));
+        assert!(coloured.contains(red) && coloured.contains("\x1b[33m"), "{coloured:?}");
+        assert!(plain.contains("run-12") && !plain.contains('\x1b'), "{plain:?}");
+        env.lnk(["sandbox", "log"]).run().ok().has_not("\x1b");
     });
 }
 

@@ -146,8 +146,32 @@ fn each_part_that_isnt_built_is_refused_by_name() {
         sh(env, &["--port", "40781"], "true")
             .fails_with(125)
             .stderr_has("one of the sandbox's own");
+        let spec = format!("[localhost]\nports = [5432, 40781]\n{ANY}");
+        refused(env, &spec, "[localhost] ports: 40781 is one of the sandbox's own")
+            .stderr_has("--> app.toml:2:16");
+        files(env, "read = ['.']");
         sh(env, &["--proxy"], "echo $http_proxy").ok().prints("http://127.0.0.1:40781\n");
         lnk(env, &["run", "--command", "*", "--read", ".", "--", "true"]).run().ok().quiet();
+    });
+}
+
+#[test]
+fn a_way_out_or_a_limit_without_a_host_is_said_to_have_no_effect() {
+    each!(|env| {
+        let upstream = "upstream = 'socks5://127.0.0.1:1'\nper_minute = 5";
+        let spec = format!("[internet]\n{upstream}\n{ANY}[files]\nread = ['.']\n");
+        env.write("app.toml", spec);
+        let run =
+            |words: &[&str]| lnk(env, &[&["run"], words, &["--", "true"]].concat()).run().ok();
+        let both =
+            ["the upstream socks5://127.0.0.1:1 has no effect", "5 calls a minute has no effect"];
+        let by_flags = ["--upstream", "socks5://127.0.0.1:1", "--per-minute", "5", "--read", "."];
+        for words in [&["--spec", "app.toml", "--yes"][..], &by_flags] {
+            run(words).stderr_has(both[0]).stderr_has(both[1]);
+        }
+        run(&[&by_flags[..], &["--internet-host", "a.b"]].concat()).quiet();
+        run(&["--upstream", "direct", "--per-minute", "5", "--port", "1", "--read", "."]).quiet();
+        run(&["--upstream", "direct", "--read", "."]).quiet();
     });
 }
 

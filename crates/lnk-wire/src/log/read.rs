@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::write::{NEXT, kept};
-use super::{FILE, FULL, KEPT, Line, MAX_LINE, What};
+use super::{FILE, FULL, KEPT, Line, MAX_LINE, Sandbox, What};
 
 /// Bytes of one file that are read at most, its last ones. Files are no longer
 /// unless none could be renamed for long.
@@ -53,17 +53,22 @@ pub fn read_last(folder: &Path, most: usize, filter: &Filter) -> io::Result<Vec<
     Follow::open(folder, most, filter.clone()).map(|(latest, _)| latest)
 }
 
-/// The names of all sandboxes and specs in the log.
+/// The names of all sandboxes and specs in the log, each once, those of the latest
+/// calls first.
 ///
 /// # Errors
 /// A file of the log can't be read.
-pub fn sandboxes(folder: &Path) -> io::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
+pub fn sandboxes(folder: &Path) -> io::Result<Vec<String>> {
+    let (mut names, mut seen) = (Vec::new(), BTreeSet::new());
     for (mut file, _) in newest_first(folder)? {
         let bytes = read_all(&mut file)?;
-        for record in records(&bytes) {
-            names.insert(record.line.sandbox.name);
-            names.extend(record.line.sandbox.spec);
+        for record in bytes.rsplit(|byte| *byte == b'\n').filter_map(record) {
+            let Sandbox { name, spec } = record.line.sandbox;
+            for name in [Some(name), spec].into_iter().flatten() {
+                if seen.insert(name.clone()) {
+                    names.push(name);
+                }
+            }
         }
     }
     Ok(names)

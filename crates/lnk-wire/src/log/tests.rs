@@ -314,8 +314,7 @@ fn the_latest_are_read_and_only_those_that_are_meant() {
     assert_eq!(read(9, Some("app"), false), "b0 b1 b2 b3");
     assert_eq!(read(9, Some("run-1"), true), "middle");
     assert_eq!(read(9, Some("run"), false), "");
-    let names: Vec<_> = sandboxes(folder.path()).unwrap().into_iter().collect();
-    assert_eq!(names, ["app", "run-1", "run-2"]);
+    assert_eq!(sandboxes(folder.path()).unwrap(), ["run-2", "app", "run-1"]);
 }
 
 #[test]

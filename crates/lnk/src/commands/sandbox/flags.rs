@@ -47,6 +47,9 @@ const PERMISSIONS: [(&str, Option<Permission>); 5] = [
     ("developer-tools", None),
 ];
 
+/// What others call a network.
+const NETWORKS: [&str; 5] = ["net", "internet", "lan", "web", "all"];
+
 // No doc comment: it would take the place of the command's.
 #[derive(clap::Args, Default)]
 pub struct Flags {
@@ -96,7 +99,9 @@ pub struct Flags {
     tcp: Vec<Endpoint>,
 
     /// Where connections leave from: direct, or socks5://127.0.0.1:PORT
-    #[arg(long, value_name = "UPSTREAM", help_heading = INTERNET)]
+    ///
+    /// With socks5h:// the proxy gets names and resolves them, unseen here.
+    #[arg(long, value_name = "UPSTREAM", help_heading = INTERNET, verbatim_doc_comment)]
     upstream: Option<Upstream>,
 
     /// The most calls it may make within a minute
@@ -166,6 +171,12 @@ impl Flags {
         flags.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 
+    /// A host that is named where any is meant.
+    fn narrower_than_proxy(&self) -> Option<&InternetHost> {
+        let any = self.internet_host.contains(&InternetHost::ANY);
+        self.internet_host.first().filter(|_| self.proxy && !any)
+    }
+
     fn has(&self, permission: Permission) -> Result<bool> {
         let given = self.allow.iter().map(|name| named(name));
         let given = given.collect::<Result<Vec<Permission>>>()?;
@@ -175,6 +186,12 @@ impl Flags {
     /// The flags as a spec, paths as typed; but for what [`Flags::share_network`] says.
     pub fn spec(self) -> Result<Spec> {
         let mut spec = Spec::default();
+        if let Some(host) = self.narrower_than_proxy() {
+            return Err(CommandError::Because(format!(
+                "--internet-host {host} and --proxy contradict each other: the latter is any host; \
+                 leave one out"
+            )));
+        }
         let reads_home = self.has(Permission::ReadHome)?;
         spec.files.read = self.read;
         if reads_home {
@@ -184,7 +201,7 @@ impl Flags {
         spec.files.write_dot_files = self.write_dot_files;
         spec.files.hide = self.hide;
         spec.internet.hosts = self.internet_host;
-        if self.proxy {
+        if self.proxy && spec.internet.hosts.is_empty() {
             spec.internet.hosts.push(InternetHost::ANY);
         }
         spec.internet.tcp = self.tcp;
@@ -214,7 +231,14 @@ fn named(name: &OsStr) -> Result<Permission> {
                 because(format!("--allow knows no permission '{typed}': did you mean {meant}?"))
             }
             None => because(format!(
-                "--allow knows no permission '{typed}': use --read and --write to open folders"
+                "--allow knows no permission '{typed}': {}",
+                if NETWORKS.contains(&&*typed) {
+                    "use --internet-host and --lan-host to open hosts, or --allow network for all \
+                     that this machine reaches"
+                } else {
+                    "use --read and --write to open folders, --internet-host and --lan-host to open \
+                     hosts"
+                }
             )),
         },
     }
@@ -281,5 +305,6 @@ mod tests {
     fn the_hidden_flags_are_others_by_another_name() {
         assert_eq!(parse(&["--allow", "read-home"]), parse(&["--read", "~"]));
         assert_eq!(parse(&["--proxy"]), parse(&["--internet-host", "*"]));
+        assert_eq!(parse(&["--proxy", "--internet-host", "*"]), parse(&["--proxy"]));
     }
 }

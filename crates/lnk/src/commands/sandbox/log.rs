@@ -1,11 +1,11 @@
 //! `lnk sandbox log`.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped_name, word};
@@ -16,7 +16,7 @@ use lnk_sandbox::wire::log::{FILE, Filter, Follow, Line, Moved, Record, Sandbox,
 use super::caller;
 use super::table::{Table, size};
 use crate::error::{CommandError, Result};
-use crate::ui;
+use crate::ui::{self, Colour};
 
 /// How often --follow looks for more.
 const LOOK: Duration = Duration::from_millis(200);
@@ -26,9 +26,9 @@ const MOST_NAMES: usize = 10;
 /// Show every call on the sandboxes' proxies
 ///
 /// Each line is a call on a sandbox's proxy: when (UTC), which sandbox, the
-/// verb, where to, and what happened. A sandbox is named run-PID; the name of
-/// its spec stands beside it. The log never holds a request's path, headers or
-/// body.
+/// verb, where to, and what happened. A sandbox is named run-PID, or check-PID
+/// where check tried it; the name of its spec stands beside it. The log never
+/// holds a request's path, headers or body.
 ///
 /// Verbs: connect (HTTPS), tcp (another port), http, port (this machine's), dns
 /// (a name looked up), pause, unknown (a target that can't be read).
@@ -39,11 +39,11 @@ const MOST_NAMES: usize = 10;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// How many lines, the latest
-    #[arg(short = 'n', value_name = "LINES", default_value_t = 40)]
+    #[arg(short = 'n', value_name = "LINES", default_value_t = 40, value_parser = lines)]
     lines: usize,
 
     /// Only the sandbox with this name, or all of the spec with this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     sandbox: Option<String>,
 
     /// Only what was refused
@@ -57,6 +57,16 @@ pub struct Args {
     /// Go on with what is logged from now on
     #[arg(long)]
     follow: bool,
+}
+
+/// Lines at most: more than the log's files hold.
+const MOST_LINES: usize = 1_000_000;
+
+fn lines(typed: &str) -> Result<usize, String> {
+    let plain = typed.bytes().all(|byte| byte.is_ascii_digit());
+    let number = typed.parse().ok().filter(|number| plain && (1..=MOST_LINES).contains(number));
+    let shown = escaped_name(typed.as_bytes());
+    number.ok_or_else(|| format!("'{shown}' isn't a number of lines: it can be 1 to {MOST_LINES}"))
 }
 
 pub fn log(args: Args) -> Result<u8> {
@@ -83,7 +93,7 @@ pub fn log(args: Args) -> Result<u8> {
 fn nothing(folder: &Path, args: &Args) -> Result<()> {
     if let Some(name) = &args.sandbox {
         let names = known(folder);
-        if !names.contains(name) {
+        if !names.is_empty() && !names.contains(name) {
             return Err(CommandError::Because(wrong_name(name, &names)));
         }
     }
@@ -93,29 +103,31 @@ fn nothing(folder: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The names that the log has, and those of running sandboxes.
-fn known(folder: &Path) -> BTreeSet<String> {
-    // Without them there is only less to suggest.
-    let mut names = sandboxes(folder).unwrap_or_default();
+/// The names of running sandboxes, and those that the log has, the newest first.
+fn known(folder: &Path) -> Vec<String> {
     let running = control::list(folder).unwrap_or_default();
-    names.extend(running.wires.into_iter().flat_map(|wire| [Some(wire.name), wire.spec]).flatten());
-    names.extend(running.silent);
+    let wires = running.wires.into_iter().flat_map(|wire| [Some(wire.name), wire.spec]).flatten();
+    // Without them there is only less to suggest.
+    let logged = sandboxes(folder).unwrap_or_default();
+    let mut names: Vec<String> = Vec::new();
+    for name in wires.chain(running.silent).chain(logged) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
     names
 }
 
-fn wrong_name(name: &str, names: &BTreeSet<String>) -> String {
+fn wrong_name(name: &str, names: &[String]) -> String {
     let shown = escaped_name(name.as_bytes());
-    if names.is_empty() {
-        return format!("--sandbox {shown}: no sandbox made a call yet");
-    }
     let right = match nearest(name, names.iter().map(String::as_str)) {
         Some(right) => format!("did you mean {}?", escaped_name(right.as_bytes())),
-        None => format!("the log has {}", some_of(names)),
+        None => format!("the newest are {}", some_of(names)),
     };
     format!("--sandbox {shown}: no sandbox with this name made a call; {right}")
 }
 
-fn some_of(names: &BTreeSet<String>) -> String {
+fn some_of(names: &[String]) -> String {
     let some: Vec<_> =
         names.iter().take(MOST_NAMES).map(|name| escaped_name(name.as_bytes())).collect();
     let more = names.len() - some.len();
@@ -135,16 +147,26 @@ impl Shown {
 
     /// Whether somebody still reads.
     fn show(&mut self, records: &[Record]) -> Result<bool> {
-        let text = match self {
-            Shown::AsJson => records.iter().map(|record| record.text.clone() + "\n").collect(),
+        let texts: Vec<(Option<Colour>, String)> = match self {
+            Shown::AsJson => records.iter().map(|record| (None, record.text.clone())).collect(),
             Shown::AsTable { table, is_new } => {
                 let head = ["TIME (UTC)", "SANDBOX", "VERB", "WHERE", "WHAT"].map(str::to_owned);
-                let head = std::mem::take(is_new).then_some(head);
-                let rows = records.iter().map(|record| cells(&record.line));
-                table.rows(&head.into_iter().chain(rows).collect::<Vec<_>>())
+                let head = std::mem::take(is_new).then_some((None, head));
+                let rows = records.iter().map(|record| (colour(&record.line), cells(&record.line)));
+                let (colours, rows): (Vec<_>, Vec<_>) = head.into_iter().chain(rows).unzip();
+                colours.into_iter().zip(table.each(&rows)).collect()
             }
         };
-        if text.is_empty() { Ok(true) } else { ui::more(&text) }
+        if texts.is_empty() { Ok(true) } else { ui::coloured(&texts) }
+    }
+}
+
+/// What wasn't let through, or came to nothing, stands out.
+fn colour(line: &Line) -> Option<Colour> {
+    match line.what {
+        What::Refused { .. } => Some(Colour::Red),
+        What::Failed { .. } => Some(Colour::Yellow),
+        What::Allowed | What::Ended(_) => None,
     }
 }
 

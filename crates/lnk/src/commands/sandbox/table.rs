@@ -27,6 +27,11 @@ impl<const N: usize> Table<N> {
 
     /// The rows as lines: whole, and folded where the terminal is narrower.
     pub fn rows(&mut self, rows: &[[String; N]]) -> String {
+        self.each(rows).concat()
+    }
+
+    /// Each row as its lines.
+    pub fn each(&mut self, rows: &[[String; N]]) -> Vec<String> {
         for row in rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.width().min(WIDEST));
@@ -36,13 +41,21 @@ impl<const N: usize> Table<N> {
     }
 
     fn row(&self, cells: &[String; N]) -> String {
+        let room = self.room.map(|room| room.max(NARROWEST));
+        let whole: usize = self.widths.iter().map(|width| width + 2).sum::<usize>() - 2;
         let mut line = String::new();
-        for (cell, width) in cells.iter().zip(self.widths) {
+        for (at, (cell, width)) in cells.iter().zip(self.widths).enumerate() {
+            // All rows have their last cell at the same place: beside, or below.
+            if at + 1 == N && room.is_some_and(|room| whole > room) {
+                let room = room.expect("it's narrower");
+                let below = folded((INDENT.to_owned() + cell).trim_end(), room);
+                return folded(line.trim_end(), room) + &below;
+            }
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + 2));
         }
-        match self.room {
-            Some(room) => folded(line.trim_end(), room.max(NARROWEST)),
+        match room {
+            Some(room) => folded(line.trim_end(), room),
             None => line.trim_end().to_owned() + "\n",
         }
     }
@@ -136,6 +149,12 @@ mod tests {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         assert_eq!(table.rows(&[row("A", "B"), row("aaa", "b")]), "A    B\naaa  b\n");
         assert_eq!(table.rows(&[row("日", "b")]), "日   b\n");
+        let mut narrow = Table { widths: [0; 2], room: Some(NARROWEST) };
+        let rows = [row("A", "B"), row("0123456789", "0123456789"), row("a", &"b ".repeat(12))];
+        assert_eq!(
+            narrow.rows(&rows),
+            "A\n    B\n0123456789\n    0123456789\na\n    b b b b b b b b\n    b b b b\n"
+        );
         let wide = "w".repeat(WIDEST + 9);
         assert_eq!(table.rows(&[row(&wide, "b")]), format!("{wide}  b\n"));
     }
