@@ -1,5 +1,7 @@
 //! Why a run didn't start, as the sentence that its user reads.
 
+pub use lnk_spec::shown::reason;
+
 /// Every way in which the sandbox itself fails. `Display` is the whole message,
 /// without the `lnk sandbox:` that the command line puts before it. Untrusted
 /// text is escaped already.
@@ -30,18 +32,6 @@ pub enum Error {
 
 /// What the library's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// The system's reason in words, without the number that std adds.
-#[must_use]
-pub fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    let mut text = text[..end].to_owned();
-    if let Some(first) = text.get_mut(..1) {
-        first.make_ascii_lowercase();
-    }
-    text
-}
 
 /// For `map_err`: says what was done, and on what, when a system call failed.
 pub fn failed<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {

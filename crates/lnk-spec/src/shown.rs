@@ -25,6 +25,19 @@ pub fn escaped(text: &[u8]) -> String {
     shown
 }
 
+/// A system's error in words, without the number that std adds, to stand behind a
+/// colon.
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    let mut text = text[..end].to_owned();
+    if let Some(first) = text.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    text
+}
+
 /// As [`escaped`], for what is one name in a line of others: its spaces that could
 /// push the rest out of sight or look like the line's own are shown as escapes too.
 #[must_use]

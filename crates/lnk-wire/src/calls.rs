@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use lnk_spec::shown::reason;
 use tokio::net::TcpStream;
 
 use crate::log::{Call, Log, Verb};
@@ -100,7 +101,7 @@ impl<'c> Begun<'c> {
         let (calls, call) = (self.calls, self.take());
         calls.log.allowed(&call).map_err(|error| Answer {
             status: 503,
-            reason: format!("the log of calls can't be written: {error}"),
+            reason: format!("the log of calls can't be written: {}", reason(&error)),
             retry_after: None,
         })?;
         let (up, down) = (Cell::new(0), Cell::new(0));

@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use lnk_spec::host::Host;
+use lnk_spec::shown::reason;
 use lnk_spec::upstream::Upstream;
 use rustix::io::Errno;
 use tokio::net::TcpStream;
@@ -61,14 +62,17 @@ pub enum DialError {
     #[error("the name isn't found")]
     NotFound,
     /// Not within 20 seconds, of which the lookup may take five.
-    #[error("no connection in time")]
+    #[error("no connection within {} s", LIMIT.as_secs())]
     TimedOut,
     /// What the last address said.
-    #[error("no connection: {0}")]
+    #[error("no connection: {}", reason(.0))]
     Unreachable(#[source] io::Error),
     /// This process, or the system, has no descriptor left.
     #[error("too many connections are open")]
     TooManyFiles,
+    /// No answer to the name within five seconds.
+    #[error("the name server doesn't answer")]
+    NoAnswer,
     /// 256 lookups wait already.
     #[error("too many names are being looked up")]
     Busy,
@@ -93,6 +97,20 @@ impl Dialer {
     /// As [`DialError`] says.
     pub async fn connect(&self, target: &Target, reach: &Reach) -> Result<Connected, DialError> {
         timeout(LIMIT, self.reach(target, reach)).await.unwrap_or(Err(DialError::TimedOut))
+    }
+
+    /// The refusal of a target, or another where it is an address of this machine's
+    /// own network cards: that opens in another way than its class says.
+    pub(crate) fn retold(&self, target: &Target, refusal: Refusal) -> Refusal {
+        match target.host {
+            Host::Address(address)
+                if is_far(classify(address))
+                    && self.routes.way_to(address).is_ok_and(|way| way == Way::Own) =>
+            {
+                refused_address(target, "is", Class::Loopback)
+            }
+            _ => refusal,
+        }
     }
 
     async fn reach(&self, target: &Target, reach: &Reach) -> Result<Connected, DialError> {
@@ -140,13 +158,16 @@ impl Dialer {
         let mut dropped = Vec::new();
         for address in found {
             let class = classify(address);
-            if !reach.allows(address) {
-                dropped.push(class);
+            if !is_far(class) {
+                dropped.push((class, address));
                 continue;
             }
             match self.routes.way_to(address).map_err(unreachable)? {
-                Way::Own => dropped.push(Class::Loopback),
-                Way::Neighbour if class == Class::Public => dropped.push(Class::Neighbour),
+                Way::Own => dropped.push((Class::Loopback, address)),
+                _ if !reach.allows(address) => dropped.push((class, address)),
+                Way::Neighbour if class == Class::Public => {
+                    dropped.push((Class::Neighbour, address));
+                }
                 Way::Neighbour | Way::Far => allowed.push(address),
             }
         }
@@ -158,12 +179,26 @@ impl Dialer {
 }
 
 /// The refusal of a target none of whose addresses may be dialled.
-fn refused(target: &Target, dropped: &[Class]) -> Refusal {
-    let telling =
-        [Class::Metadata, Class::Loopback].into_iter().find(|class| dropped.contains(class));
-    let class = telling.or(dropped.first().copied()).expect("a target has an address");
-    let is = if matches!(target.host, Host::Address(_)) { "is" } else { "resolves to" };
-    refused_address(target, is, class)
+fn refused(target: &Target, dropped: &[(Class, IpAddr)]) -> Refusal {
+    let of = |telling| dropped.iter().find(|(class, _)| *class == telling);
+    let telling = of(Class::Metadata).or(of(Class::Loopback)).or(dropped.first());
+    let (class, address) = *telling.expect("a target has an address");
+    if matches!(target.host, Host::Address(_)) {
+        return refused_address(target, "is", class);
+    }
+    // Where its names lead in the user's own networks isn't told inside.
+    match class {
+        Class::Private | Class::Loopback | Class::Neighbour => {
+            refused_address(target, "resolves to", class)
+        }
+        _ => refused_address(target, &format!("resolves to {address},"), class),
+    }
+}
+
+/// Whether any address of a class may be dialled: none but those of this machine's own
+/// network cards are this machine.
+fn is_far(class: Class) -> bool {
+    matches!(class, Class::Public | Class::Private)
 }
 
 fn of_lan(addresses: &[IpAddr]) -> Vec<IpAddr> {
@@ -262,7 +297,7 @@ impl From<ResolveError> for DialError {
     fn from(error: ResolveError) -> Self {
         match error {
             ResolveError::NotFound => DialError::NotFound,
-            ResolveError::TimedOut => DialError::TimedOut,
+            ResolveError::TimedOut => DialError::NoAnswer,
             ResolveError::Busy => DialError::Busy,
             ResolveError::NoResolver(error) if is_too_many_files(&error) => DialError::TooManyFiles,
             error => DialError::NoResolver(error),
@@ -273,7 +308,7 @@ impl From<ResolveError> for DialError {
 impl From<UpstreamError> for DialError {
     fn from(error: UpstreamError) -> Self {
         match error {
-            UpstreamError::Down(error) if is_too_many_files(&error) => DialError::TooManyFiles,
+            UpstreamError::Down(_, error) if is_too_many_files(&error) => DialError::TooManyFiles,
             error => DialError::Upstream(error),
         }
     }
@@ -364,22 +399,29 @@ mod tests {
 
     #[test]
     fn the_most_telling_class_is_told() {
-        let told = |host, classes: &[Class]| refused(&target(host), classes);
+        let told = |host, classes: &[Class]| {
+            let at = |class: &Class| (*class, [198, 18, 0, 5].into());
+            refused(&target(host), &classes.iter().map(at).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            told("a.example", &[Class::Reserved]).reason,
+            "a.example resolves to 198.18.0.5, a reserved address: no grant opens it"
+        );
         let metadata = told("a.example", &[Class::Private, Class::Loopback, Class::Metadata]);
         assert_eq!(
             metadata.reason,
-            "a.example resolves to a cloud's metadata service: no grant opens it"
+            "a.example resolves to 198.18.0.5, a cloud's metadata service: no grant opens it"
         );
         assert!(metadata.metadata);
         let lan = told("a.example", &[Class::Private, Class::LinkLocal]);
         assert_eq!(
             lan.reason,
             "a.example resolves to an address of your network: \
-             --lan-host a.example, or hosts in [lan]"
+             add --lan-host a.example, or it to hosts in [lan]"
         );
         assert!(!lan.metadata);
         let public = told("nas.example", &[Class::Public]).reason;
-        assert!(public.ends_with("--internet-host nas.example, or hosts in [internet]"));
+        assert!(public.ends_with("add --internet-host nas.example, or it to hosts in [internet]"));
     }
 
     /// A SOCKS5 proxy that answers requests with these replies, one connection
@@ -446,10 +488,11 @@ mod tests {
         let error = loop {
             // Its listener is gone once its thread has ended.
             match block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)) {
-                Err(DialError::Upstream(error @ UpstreamError::Down(_))) => break error,
+                Err(DialError::Upstream(error @ UpstreamError::Down(..))) => break error,
                 other => assert!(matches!(other, Err(DialError::Upstream(_))), "{other:?}"),
             }
         };
-        assert!(error.to_string().starts_with("the upstream proxy can't be reached"));
+        let said = format!("nothing answers at the upstream {proxy}: connection refused; start it");
+        assert_eq!(error.to_string(), said);
     }
 }

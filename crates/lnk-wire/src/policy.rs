@@ -160,15 +160,14 @@ impl Policy {
         match asked {
             Asked::Connect if by_connect => Ok(()),
             Asked::Http if target.port == 80 => Ok(()),
-            Asked::Http if by_connect => {
-                Err(refusal(format!("{target} isn't open to plain HTTP: ask for it by CONNECT")))
-            }
-            Asked::Connect => {
-                Err(refusal(format!("{target} isn't open to CONNECT: {}", tcp_hint(target))))
-            }
+            Asked::Http if by_connect => Err(refusal(format!(
+                "{target} isn't open to plain HTTP: {}",
+                instead_of_http(target)
+            ))),
+            Asked::Connect => Err(refusal(format!("{target} isn't open: {}", tcp_hint(target)))),
             Asked::Http => Err(refusal(format!(
-                "{target} isn't open to plain HTTP, and to CONNECT by a grant: {}",
-                tcp_hint(target)
+                "{target} isn't open to plain HTTP, which only port 80 of it is{}",
+                tunnel_hint(target)
             ))),
         }
     }
@@ -215,10 +214,12 @@ fn is_local(name: &HostName) -> bool {
 pub(crate) fn refused_address(target: &Target, is: &str, class: Class) -> Refusal {
     let Target { host, port } = target;
     let hint = match class {
-        Class::Public => format!("--internet-host {host}, or hosts in [internet]"),
+        Class::Public => format!("add --internet-host {host}, or it to hosts in [internet]"),
         Class::Private => lan_hint(target),
         Class::Loopback => {
-            format!("--port {port}, or ports in [localhost], opens that port of it at 127.0.0.1")
+            format!(
+                "add --port {port}, or it to ports in [localhost], and ask for it at 127.0.0.1:{port}"
+            )
         }
         _ => "no grant opens it".into(),
     };
@@ -231,25 +232,43 @@ fn refusal(reason: String) -> Refusal {
 }
 
 fn lan_hint(target: &Target) -> String {
-    format!("--lan-host {}, or hosts in [lan]", target.host)
+    format!("add --lan-host {}, or it to hosts in [lan]", target.host)
 }
 
 fn internet_hint(target: &Target, asked: Asked) -> String {
     let host = &target.host;
     match (asked, target.port) {
         (Asked::Connect, 443) | (Asked::Http, 80) => {
-            format!("--internet-host {host}, or hosts in [internet]")
+            format!("add --internet-host {host}, or it to hosts in [internet]")
         }
         _ if !may_be_endpoint(target) => "no grant opens that port".into(),
-        _ => format!("--internet-host {host} with --tcp {target}, or hosts and tcp in [internet]"),
+        _ => format!(
+            "add --internet-host {host} and --tcp {target}, or them to hosts and tcp in [internet]"
+        ),
     }
 }
 
 fn tcp_hint(target: &Target) -> String {
     if may_be_endpoint(target) {
-        format!("--tcp {target}, or tcp in [internet]")
+        format!("add --tcp {target}, or it to tcp in [internet]")
     } else {
         "no grant opens that port".into()
+    }
+}
+
+/// What a client may do that was refused plain HTTP where tunnels are open.
+fn instead_of_http(target: &Target) -> &'static str {
+    match target.port {
+        443 => "write https://",
+        _ => "a tunnel reaches it (CONNECT)",
+    }
+}
+
+fn tunnel_hint(target: &Target) -> String {
+    if may_be_endpoint(target) {
+        format!(": for a tunnel (CONNECT), add --tcp {target}, or it to tcp in [internet]")
+    } else {
+        String::new()
     }
 }
 
@@ -295,51 +314,51 @@ mod tests {
             (
                 "example.com:22",
                 Asked::Connect,
-                "example.com:22 isn't open to CONNECT: --tcp example.com:22, or tcp in [internet]",
+                "example.com:22 isn't open: add --tcp example.com:22, or it to tcp in [internet]",
             ),
             (
                 "example.com:80",
                 Asked::Connect,
-                "example.com:80 isn't open to CONNECT: --tcp example.com:80, or tcp in [internet]",
+                "example.com:80 isn't open: add --tcp example.com:80, or it to tcp in [internet]",
             ),
             (
                 "example.com:443",
                 Asked::Http,
-                "example.com:443 isn't open to plain HTTP: ask for it by CONNECT",
+                "example.com:443 isn't open to plain HTTP: write https://",
             ),
             (
                 "example.com:8080",
                 Asked::Http,
-                "example.com:8080 isn't open to plain HTTP, and to CONNECT by a grant: \
-                 --tcp example.com:8080, or tcp in [internet]",
+                "example.com:8080 isn't open to plain HTTP, which only port 80 of it is: for a \
+                 tunnel (CONNECT), add --tcp example.com:8080, or it to tcp in [internet]",
             ),
             (
                 "example.com:53",
                 Asked::Connect,
-                "example.com:53 isn't open to CONNECT: no grant opens that port",
+                "example.com:53 isn't open: no grant opens that port",
             ),
             (
                 "telegram.org:443",
                 Asked::Connect,
-                "telegram.org:443 isn't open: --internet-host telegram.org, or hosts in [internet]",
+                "telegram.org:443 isn't open: add --internet-host telegram.org, or it to hosts in [internet]",
             ),
             (
                 "evilexample.com:80",
                 Asked::Http,
                 "evilexample.com:80 isn't open: \
-                 --internet-host evilexample.com, or hosts in [internet]",
+                 add --internet-host evilexample.com, or it to hosts in [internet]",
             ),
             (
                 "github.com:22",
                 Asked::Connect,
-                "github.com:22 isn't open: --internet-host github.com with --tcp github.com:22, \
-                 or hosts and tcp in [internet]",
+                "github.com:22 isn't open: add --internet-host github.com and --tcp github.com:22, \
+                 or them to hosts and tcp in [internet]",
             ),
             (
                 "[2606:4700::1]:443",
                 Asked::Connect,
                 "[2606:4700::1]:443 isn't open: \
-                 --internet-host 2606:4700::1, or hosts in [internet]",
+                 add --internet-host 2606:4700::1, or it to hosts in [internet]",
             ),
         ] {
             assert_eq!(reason(&policy, endpoint, asked), why);
@@ -370,18 +389,21 @@ mod tests {
     fn any_host_is_never_this_machine_the_lan_or_metadata() {
         let policy = policy("* nas.local", "", "");
         for (host, why) in [
-            ("192.168.1.5", "192.168.1.5 is an address of your network: --lan-host 192.168.1.5"),
-            ("::ffff:10.0.0.1", "10.0.0.1 is an address of your network: --lan-host 10.0.0.1"),
-            ("fd00::5", "fd00::5 is an address of your network: --lan-host fd00::5"),
-            ("127.0.0.1", "127.0.0.1 is an address of this machine: --port 443"),
-            ("0.0.0.0", "0.0.0.0 is an address of this machine: --port 443"),
-            ("localhost", "localhost is an address of this machine: --port 443"),
-            ("a.localhost", "a.localhost is an address of this machine: --port 443"),
+            (
+                "192.168.1.5",
+                "192.168.1.5 is an address of your network: add --lan-host 192.168.1.5",
+            ),
+            ("::ffff:10.0.0.1", "10.0.0.1 is an address of your network: add --lan-host 10.0.0.1"),
+            ("fd00::5", "fd00::5 is an address of your network: add --lan-host fd00::5"),
+            ("127.0.0.1", "127.0.0.1 is an address of this machine: add --port 443"),
+            ("0.0.0.0", "0.0.0.0 is an address of this machine: add --port 443"),
+            ("localhost", "localhost is an address of this machine: add --port 443"),
+            ("a.localhost", "a.localhost is an address of this machine: add --port 443"),
             ("fe80::1", "fe80::1 is a link-local address: no grant opens it"),
             ("64:ff9b::808:808", "64:ff9b::808:808 is an IPv4 address hidden in an IPv6 one"),
-            ("nas", "nas is a name of your network: --lan-host nas, or hosts in [lan]"),
-            ("nas.local", "nas.local is a name of your network: --lan-host nas.local"),
-            ("x.internal", "x.internal is a name of your network: --lan-host x.internal"),
+            ("nas", "nas is a name of your network: add --lan-host nas, or it to hosts in [lan]"),
+            ("nas.local", "nas.local is a name of your network: add --lan-host nas.local"),
+            ("x.internal", "x.internal is a name of your network: add --lan-host x.internal"),
             ("x.home.arpa", "x.home.arpa is a name of your network"),
             ("home.arpa", "home.arpa is a name of your network"),
             ("169.254.169.254", "169.254.169.254 is a cloud's metadata service: no grant opens it"),

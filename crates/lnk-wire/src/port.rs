@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
+use lnk_spec::shown::reason;
 use tokio::net::TcpStream;
 
 use crate::calls::Calls;
@@ -21,7 +22,7 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls, room:
     let mut service = match dial(port).await {
         Ok(service) => service,
         Err(error) => {
-            call.failed(&format!("nothing answers on it: {error}"));
+            call.failed(&format!("nothing answers on it: {}", reason(&error)));
             return reset(client);
         }
     };

@@ -54,7 +54,7 @@ pub enum ResolveError {
     #[error("too many names are being looked up")]
     Busy,
     /// getent can't be started, or answers something else.
-    #[error("{GETENT} can't look names up: {0}")]
+    #[error("{GETENT} can't look names up: {}", lnk_spec::shown::reason(.0))]
     NoResolver(#[source] io::Error),
 }
 

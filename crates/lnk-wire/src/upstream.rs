@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use lnk_spec::host::Host;
+use lnk_spec::shown::reason;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -20,10 +21,10 @@ const SUCCEEDED: u8 = 0;
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// Nothing answers at its address.
-    #[error("the upstream proxy can't be reached: {0}")]
-    Down(#[source] io::Error),
+    #[error("nothing answers at the upstream {}: {}; start it", .0, reason(.1))]
+    Down(SocketAddr, #[source] io::Error),
     /// It closed the connection before its answer was whole.
-    #[error("the upstream proxy closed the connection: {0}")]
+    #[error("the upstream proxy closed the connection: {}", reason(.0))]
     Closed(#[source] io::Error),
     /// It doesn't speak SOCKS5.
     #[error("the upstream proxy doesn't speak SOCKS5")]
@@ -60,9 +61,10 @@ pub async fn connect(
     host: &Host,
     port: u16,
 ) -> Result<TcpStream, UpstreamError> {
-    let mut stream = crate::port::connect(proxy).await.map_err(UpstreamError::Down)?;
+    let down = |error| UpstreamError::Down(proxy, error);
+    let mut stream = crate::port::connect(proxy).await.map_err(down)?;
     // Its three small messages must not wait for each other's acknowledgement.
-    stream.set_nodelay(true).map_err(UpstreamError::Down)?;
+    stream.set_nodelay(true).map_err(down)?;
     ask(&mut stream, host, port).await?;
     Ok(stream)
 }
@@ -229,7 +231,7 @@ mod tests {
         // Nobody has had port 1 (tcpmux) for decades.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         let result = block_on(connect(nobody, &"a.example".parse().unwrap(), 443));
-        assert!(matches!(result, Err(UpstreamError::Down(_))), "{result:?}");
+        assert!(matches!(result, Err(UpstreamError::Down(..))), "{result:?}");
     }
 
     proptest! {

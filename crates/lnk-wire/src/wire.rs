@@ -178,7 +178,11 @@ fn serve(
 fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
     let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
     let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
-    let judge = move |target: &Target, asked: Asked| policy.judge(target, asked).map_err(forbidden);
+    let routes = Rc::clone(&dialer);
+    let judge = move |target: &Target, asked: Asked| {
+        let refused = |refusal| forbidden(routes.retold(target, refusal));
+        policy.judge(target, asked).map_err(refused)
+    };
     let admit = move || -> Result<(), Answer> {
         let Some((most, rate)) = &rate else { return Ok(()) };
         rate.borrow_mut().take(Instant::now()).map_err(|after| Answer {
@@ -209,7 +213,7 @@ fn undialled(error: DialError) -> Answer {
     let status = match error {
         DialError::Refused(refusal) => return forbidden(refusal),
         DialError::TooManyFiles | DialError::Busy => 503,
-        DialError::TimedOut => 504,
+        DialError::TimedOut | DialError::NoAnswer => 504,
         _ => 502,
     };
     Answer { status, reason: error.to_string(), retry_after: None }
