@@ -233,7 +233,7 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
     };
     let sockets = ended.refused_sockets.iter();
     let sockets = sockets.map(|path| format!("refused the socket {}: {why}", shown::escaped(path)));
-    let mut refused: Vec<String> = sockets.collect();
+    let mut refused: Vec<String> = sockets.chain(ended.refused_calls.lines()).collect();
     if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
         refused
             .push("the repository's own files are read only: --write-dot-files opens them".into());

@@ -16,6 +16,7 @@ pub mod log;
 pub mod policy;
 mod port;
 pub mod rate;
+pub mod refused;
 mod relay;
 pub mod resolve;
 mod room;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::refused::Refusals;
+
 /// The counters of one wire, for all that it has carried since it started: those
 /// who share them each add their part.
 #[derive(Debug)]
@@ -16,6 +18,7 @@ pub struct Traffic {
     refused: AtomicU64,
     failed: AtomicU64,
     unlogged: AtomicU64,
+    pub(crate) refusals: Refusals,
 }
 
 impl Traffic {
@@ -30,6 +33,7 @@ impl Traffic {
             refused: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             unlogged: AtomicU64::new(0),
+            refusals: Refusals::default(),
         }
     }
 

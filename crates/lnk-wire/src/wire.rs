@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::net::TcpListener as StdListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use lnk_spec::shown::{reason, word};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,9 +21,10 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::calls::{Answer, Calls, Dialing};
 use crate::control::{self, Status};
 use crate::dial::{DialError, Dialer};
-use crate::log::{Log, Sandbox};
+use crate::log::{FILE, Log, Sandbox};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
+use crate::refused::RefusedCalls;
 use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
 use crate::{head, http, port};
@@ -78,8 +80,10 @@ impl Wire {
     ) -> io::Result<Wire> {
         raise_descriptors();
         let traffic = Arc::new(Traffic::start());
-        let log = Log::open(settings, sandbox.clone(), Arc::clone(&traffic))?;
-        let control = control::Listener::bind(settings, &sandbox.name)?;
+        let log = Log::open(settings, sandbox.clone(), Arc::clone(&traffic));
+        let log = log.map_err(on(settings.join(FILE)))?;
+        let control = control::Listener::bind(settings, &sandbox.name);
+        let control = control.map_err(on(settings.join(control::FOLDER)))?;
         let counted = Arc::clone(&traffic);
         let answer = move |asked| match asked {
             control::Request::Status => control::Answer::Status(Status {
@@ -120,6 +124,12 @@ impl Wire {
         self.traffic.carried()
     }
 
+    /// What it has refused so far.
+    #[must_use]
+    pub fn refused(&self) -> RefusedCalls {
+        self.traffic.refusals.calls()
+    }
+
     /// Stops it: every open call ends, its end is in the log, and the listeners are
     /// closed when this returns.
     pub fn stop(self) {
@@ -134,6 +144,18 @@ impl Drop for Wire {
             // A panic there ended the wire already, which is what is wanted here.
             let _ = thread.join();
         }
+    }
+}
+
+/// Says what of Link's settings couldn't be used.
+fn on(path: PathBuf) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| {
+        let advice = match error.kind() {
+            io::ErrorKind::PermissionDenied => "; it must be yours to write",
+            _ => "",
+        };
+        let line = format!("{}: {}{advice}", word(&path), reason(&error));
+        io::Error::new(error.kind(), line)
     }
 }
 

@@ -64,6 +64,45 @@ fn a_host_that_is_named_is_reached_and_no_other() {
 }
 
 #[test]
+fn a_terminal_is_told_at_the_end_what_was_refused() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        let script = "for port in 80 443 443; do curl -s -m 9 http://other.test.example:$port; done; \
+                      curl -s https://other.test.example; curl -s http://10.77.0.1; :";
+        let asked = |flags| run(env, &net, flags, ["bash", "-c", script]);
+        let flags = "--internet-host origin.test.example";
+        let mut terminal = asked(flags).terminal(24, 200);
+        assert_eq!(terminal.wait_exit(), 0);
+        let screen = terminal.screen();
+        for line in [
+            "lnk sandbox: refused other.test.example:80: it isn't open: add --internet-host \
+             other.test.example, or it to hosts in [internet]",
+            "lnk sandbox: refused other.test.example:443 (3 times): it isn't open: add",
+            "lnk sandbox: refused 10.77.0.1:80: it is an address of this machine: add --port 80",
+        ] {
+            assert!(screen.contains(line), "{line}\n{screen}");
+        }
+        // Nobody else is, and nobody where all went through.
+        asked(flags).run().ok().has_not("lnk sandbox: refused");
+        let curl = ["curl", "-s", "http://origin.test.example/"];
+        let mut terminal = run(env, &net, flags, curl).terminal(24, 200);
+        assert_eq!(terminal.wait_exit(), 0);
+        assert!(!terminal.screen().contains("refused"));
+    });
+}
+
+#[test]
+fn a_log_that_cant_be_written_is_named() {
+    each!(|env| {
+        env.mkdir(env.home().join(".config/lnk/sandbox/wire.log"));
+        let words = ["sandbox", "run", "--read", ".", "--internet-host", "a.b", "--", "true"];
+        let run = env.lnk(words).run().fails_with(125);
+        run.stderr_has("its proxy can't be started: ")
+            .stderr_has("/.config/lnk/sandbox/wire.log: ");
+    });
+}
+
+#[test]
 fn nothing_but_the_proxy_leads_out_and_nobody_else_reaches_it() {
     let Some(net) = net() else { return };
     each!(|env| {

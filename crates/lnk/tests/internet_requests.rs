@@ -87,12 +87,12 @@ fn a_second_request_behind_another_is_judged_by_itself() {
                 let run = proxied(env, &net, ONE, &words);
                 assert!(run.stdout.starts_with("HTTP/1.1 200 OK\n"), "{run}");
                 let (_, refused) = run.stdout.split_once("10.77.0.2 ").expect("an answer");
-                assert!(refused.contains("HTTP/1.1 403 Forbidden\nX-Link-Reason: "), "{run}");
+                assert!(refused.contains("HTTP/1.1 403 10.77.0.3 is an "), "{run}");
                 let [(at, got, _, went)] = &heard(env, &net)[..] else { panic!("{run}") };
                 assert_eq!((&**at, &**got), ("10.77.0.2:80", arrives));
                 let ended = format!("http 10.77.0.2:80 ended {} {went}", got.len());
-                let reason = "10.77.0.3 is an address of your network: --lan-host 10.77.0.3, \
-                              or hosts in [lan]";
+                let reason = "10.77.0.3 is an address of your network: add --lan-host 10.77.0.3, \
+                              or it to hosts in [lan]";
                 let refused = format!("http 10.77.0.3:80 refused: {reason}");
                 let allowed = "http 10.77.0.2:80 allowed".to_owned();
                 assert_eq!(logged(env), [allowed, ended, refused]);

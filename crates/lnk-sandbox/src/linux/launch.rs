@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use lnk_wire::policy::Policy as WirePolicy;
+use lnk_wire::refused::RefusedCalls;
 use lnk_wire::wire::{Listener, Serves, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -57,6 +58,8 @@ pub struct Ended {
     pub unheard_programs: u64,
     /// Lines of the wire's log that couldn't be written.
     pub unlogged: u64,
+    /// Calls that the wire refused.
+    pub refused_calls: RefusedCalls,
 }
 
 /// The wire of a sandbox.
@@ -370,6 +373,7 @@ impl Run<'_> {
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
             unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
             unlogged: self.wire.as_ref().map_or(0, |wire| wire.carried().unlogged),
+            refused_calls: self.wire.as_ref().map(Wire::refused).unwrap_or_default(),
         })
     }
 
@@ -598,7 +602,7 @@ impl Run<'_> {
                 "a sandbox called {} runs already, in another container with this home: start it again",
                 sandbox.name
             )),
-            _ => failed("the wire")(error),
+            _ => failed("its proxy can't be started")(error),
         })?);
         Ok(())
     }

@@ -192,7 +192,7 @@ impl Log {
     /// It wasn't let through, after somebody was asked for it, a name server at least:
     /// why, in one line.
     pub fn refused(&self, call: &Call, reason: &str) {
-        self.traffic.count_refused();
+        self.count_refused(call, reason);
         let _ = self.append(call, What::Refused { reason: reason.to_owned() });
     }
 
@@ -205,7 +205,7 @@ impl Log {
     /// It wasn't let through, and nobody was asked for anything: why, in one line. There
     /// are 1,000 lines a minute for such calls.
     pub fn turned_away(&self, call: &Call, reason: &str) {
-        self.traffic.count_refused();
+        self.count_refused(call, reason);
         self.tell_the_rest(false);
         let calls = {
             let mut minute = self.minute.borrow_mut();
@@ -214,6 +214,13 @@ impl Log {
         };
         if calls <= TURNED_AWAY {
             let _ = self.append(call, What::Refused { reason: reason.to_owned() });
+        }
+    }
+
+    fn count_refused(&self, call: &Call, reason: &str) {
+        self.traffic.count_refused();
+        if let Some(host) = &call.host {
+            self.traffic.refusals.add(&target(host, call.port), reason);
         }
     }
 
@@ -341,6 +348,15 @@ fn keep_next(folder: &OwnedFd) -> io::Result<()> {
 fn size(folder: &OwnedFd, name: &str) -> Option<u64> {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(stat.st_size.cast_unsigned())
+}
+
+/// A host and its port as they are asked for.
+fn target(host: &str, port: Option<u16>) -> String {
+    match port {
+        Some(port) if host.contains(':') => format!("[{host}]:{port}"),
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
 }
 
 fn write(file: &File, bytes: &[u8]) -> io::Result<()> {
