@@ -15,6 +15,9 @@ pub const PROXY_PORT: u16 = 40781;
 /// Ports of the sandbox's loopback that are its own: the proxy's, and DNS.
 const OWN_PORTS: [u16; 2] = [PROXY_PORT, 53];
 
+/// Why one of them can't be this machine's.
+pub(crate) const OWN: &str = "one of the sandbox's own; another service's can be opened";
+
 /// The network of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
@@ -50,16 +53,14 @@ impl Network {
             ));
         }
         match Network::own_port(&self.ports) {
-            Some((_, why)) => Err(Error::Refused(format!("--port: {why}"))),
+            Some(port) => Err(Error::Refused(format!("--port {port}: it is {OWN}"))),
             None => Ok(()),
         }
     }
 
-    /// A port of these that can't be this machine's inside, and why not.
-    pub(crate) fn own_port(ports: &[Port]) -> Option<(Port, String)> {
-        let port = *ports.iter().find(|port| OWN_PORTS.contains(&port.get()))?;
-        let why = format!("{port} is one of the sandbox's own; another service's can be opened");
-        Some((port, why))
+    /// A port of these that is the sandbox's own.
+    pub(crate) fn own_port(ports: &[Port]) -> Option<Port> {
+        ports.iter().copied().find(|port| OWN_PORTS.contains(&port.get()))
     }
 
     /// A line for what opens more than it seems to.

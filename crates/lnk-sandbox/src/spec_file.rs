@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
-use crate::network::Network;
+use crate::network::{Network, OWN};
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
@@ -353,9 +353,9 @@ impl SpecFile {
     fn refuse_own_ports(&self, flags: &Spec) -> Result<()> {
         let ports = &self.spec.localhost.ports;
         match Network::own_port(ports).filter(|_| !is_replaced(flags, "localhost", "ports")) {
-            Some((port, why)) => {
-                let (port, why) = (port.to_string(), format!("[localhost] ports: {why}"));
-                Err(self.refused("localhost", "ports", Some(Path::new(&port)), &why))
+            Some(port) => {
+                let why = format!("[localhost] ports: {port} is {OWN}");
+                Err(self.refused("localhost", "ports", Some(Path::new(&port.to_string())), &why))
             }
             None => Ok(()),
         }

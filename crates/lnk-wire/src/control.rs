@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::traffic::Carried;
 
 /// The folder of the sockets, in the sandbox's settings.
-const FOLDER: &str = "run";
+pub(crate) const FOLDER: &str = "run";
 /// Held while a socket is made or a dead one removed.
 const LOCK: &str = "lock";
 const SOCKET: &str = ".sock";

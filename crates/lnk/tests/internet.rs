@@ -94,7 +94,7 @@ fn a_terminal_is_told_at_the_end_what_was_refused() {
 #[test]
 fn a_log_that_cant_be_written_is_named() {
     each!(|env| {
-        env.mkdir(env.home().join(".config/lnk/sandbox/wire.log"));
+        env.folder(env.home().join(".config/lnk/sandbox/wire.log"));
         let words = ["sandbox", "run", "--read", ".", "--internet-host", "a.b", "--", "true"];
         let run = env.lnk(words).run().fails_with(125);
         run.stderr_has("its proxy can't be started: ")
