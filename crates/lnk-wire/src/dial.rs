@@ -349,6 +349,23 @@ mod tests {
     const INTERNET: Reach = Reach { internet: true, lan: vec![], tls_only: true };
 
     #[test]
+    fn a_failure_is_told_in_words_alone() {
+        let refused = || io::Error::from_raw_os_error(Errno::CONNREFUSED.raw_os_error());
+        for (error, said) in [
+            (ResolveError::TimedOut.into(), "the name server doesn't answer"),
+            (ResolveError::NotFound.into(), "the name isn't found"),
+            (unreachable(refused()), "no connection: connection refused"),
+            (DialError::TimedOut, "no connection within 20 s"),
+            (
+                UpstreamError::Closed(refused()).into(),
+                "the upstream proxy closed the connection: connection refused",
+            ),
+        ] {
+            assert_eq!(DialError::to_string(&error), said);
+        }
+    }
+
+    #[test]
     fn families_take_turns() {
         for (found, turns) in [
             ("::a ::b 1.0.0.1 1.0.0.2 1.0.0.3", "::a 1.0.0.1 ::b 1.0.0.2 1.0.0.3"),
