@@ -454,7 +454,7 @@ fn an_origin_that_answers_nothing_useful_is_502() {
         });
         let proxy = Proxy::to(&[("one.test:80", one)]);
         let answer = proxy.answer(get("one.test", "/"));
-        assert!(answer.starts_with("HTTP/1.1 502 the origin"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
         let down = response.len();
         assert_eq!(proxy.end().0[1], format!("http one.test:80 failed 53 {down}"));
     }
