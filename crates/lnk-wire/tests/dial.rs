@@ -250,7 +250,7 @@ fn this_machine_is_never_dialled() {
         listener.set_nonblocking(true).unwrap();
         for host in ["10.77.0.1", "10.77.0.9", "fd77::1", "own1.local", "own9.local", "own.local"] {
             let reason = refused(&all, host, 6000);
-            assert!(reason.contains("an address of this machine: --port 6000"), "{reason}");
+            assert!(reason.contains("an address of this machine: add --port 6000"), "{reason}");
         }
         assert!(refused(&all, "93.184.216.1", 443).contains("an address of this machine"));
 
