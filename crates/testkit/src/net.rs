@@ -33,6 +33,10 @@ pub const NEIGHBOURS: [&str; 2] = ["12.0.0.2", "13.0.0.2"];
 /// The other machine's, in a private network.
 pub const PRIVATE: [&str; 2] = ["10.77.0.2", "10.77.0.3"];
 
+/// An address of the private network at which nobody says anything, not even that there
+/// is nobody.
+pub const SILENT: &str = "10.77.0.77";
+
 impl Net {
     /// Makes it; only root can.
     ///
@@ -68,6 +72,7 @@ impl Net {
         }
         machine.ip(&["address", "add", "13.0.0.1/24", "dev", "cable", "noprefixroute"]);
         machine.ip(&["route", "add", "13.0.0.0/24", "dev", "cable", "proto", "dhcp"]);
+        machine.ip(&["neighbour", "add", SILENT, "lladdr", "02:00:00:00:00:77", "dev", "cable"]);
         // The internet is behind a router.
         machine.ip(&["route", "add", "11.0.0.0/24", "via", PRIVATE[0], "src", "11.0.0.1"]);
         Some(Net { machine, hosts, programs: Vec::new() })
