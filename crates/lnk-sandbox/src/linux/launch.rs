@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use lnk_wire::policy::Policy as WirePolicy;
-use lnk_wire::wire::{Listener, Serves, Wire};
+use lnk_wire::wire::{Listener, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use crate::linux::judged::{Executable, Expected, Place};
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::linux::{finish, guard, listeners};
 use crate::mountinfo::Mounts;
-use crate::network::PROXY_PORT;
+use crate::network::Listens;
 use crate::paths::Identity;
 use crate::plan::Plan;
 use crate::programs::{ProgramList, Programs};
@@ -302,8 +302,8 @@ struct Run<'a> {
     broker: Option<Broker>,
     /// Tells which programs are started, or refused.
     execs: Option<Execs>,
-    /// Listening sockets of the sandbox's network, until they are served.
-    listeners: Vec<(u16, OwnedFd)>,
+    /// Sockets of the sandbox's network, until they are served.
+    listeners: Vec<(Listens, OwnedFd)>,
     /// Serves them.
     wire: Option<Wire>,
     /// Nothing is left inside that the broker could hear of.
@@ -462,8 +462,8 @@ impl Run<'_> {
             return Ok(());
         };
         match received.message {
-            FromJoiner::Listening(ports) => {
-                self.listeners.extend(ports.into_iter().zip(received.fds));
+            FromJoiner::Listening(listens) => {
+                self.listeners.extend(listens.into_iter().zip(received.fds));
             }
             FromJoiner::Done => helper.done = true,
             FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
@@ -583,14 +583,15 @@ impl Run<'_> {
     fn serve(&mut self) -> Result<()> {
         let Some(served) = &self.launch.served else { return Ok(()) };
         let listeners = std::mem::take(&mut self.listeners);
-        let ports: Vec<u16> = listeners.iter().map(|(port, _)| *port).collect();
-        if let Some(missing) = self.launch.plan.listens.iter().find(|port| !ports.contains(port)) {
-            return Err(failed(format!("port {missing} inside"))(Errno::BADF));
+        let is_missing = |listens: &&Listens| {
+            listens.at.is_ipv4() && listeners.iter().all(|(its, _)| its != *listens)
+        };
+        if let Some(missing) = self.launch.plan.listens.iter().find(is_missing) {
+            return Err(failed(format!("port {} inside", missing.at.port()))(Errno::BADF));
         }
-        let listeners = listeners.into_iter().map(|(port, socket)| Listener {
-            socket: socket.into(),
-            serves: if port == PROXY_PORT { Serves::Proxy } else { Serves::Port(port) },
-        });
+        let listeners = listeners
+            .into_iter()
+            .map(|(listens, socket)| Listener { socket, serves: listens.serves });
         let Served { policy, sandbox, settings } = served;
         let wire = Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
         self.wire = Some(wire.map_err(|error| match error.kind() {
