@@ -5,7 +5,7 @@ mod network;
 use std::process::Command;
 use std::time::Duration;
 
-use network::{SERVE, logged, run, run_with_names, run_words, told};
+use network::{SERVE, logged, run, run_words, told};
 use serde_json::{Value, json};
 use testkit::{Call, Mounts, Net, TestEnv, each};
 
@@ -221,5 +221,377 @@ fn a_port_of_this_machine_and_an_endpoint_share_a_number() {
              0.0.0.0:5432 127.0.0.1:5432 back\n\
              127.0.0.2:5432 ConnectionResetError\n",
         );
+    });
+}
+
+const RESOLV_CONF: &str = "nameserver 127.0.0.1\nsearch evil.example\n";
+/// Where the name server tells what it was asked.
+const TOLD: &str = "127.0.0.1:10";
+
+/// [`net`] with a name server on the machine.
+fn net_with_names(zone: &Value) -> Option<Net> {
+    let mut net = net()?;
+    net.serve_here(["/usr/bin/python3", "-c", DNS, "127.0.0.1", TOLD, &zone.to_string()]);
+    Some(net)
+}
+
+/// `lnk sandbox run` where that is the machine's.
+fn by_server(env: &TestEnv, net: &Net, flags: &str, program: &[&str]) -> Call {
+    let server = env.write(env.home().join("resolv.conf"), RESOLV_CONF);
+    let order = env.write(env.home().join("nsswitch.conf"), "hosts: files dns\n");
+    run_words(env, net, &[], flags, program)
+        .replaced("/etc/resolv.conf", server)
+        .replaced("/etc/nsswitch.conf", order)
+        .deadline(Duration::from_secs(120))
+}
+
+/// Names and types as `look_up.py` asks for them.
+fn look_up(env: &TestEnv, net: &Net, flags: &str, words: &str) -> String {
+    env.write("look_up.py", LOOK_UP);
+    let program: Vec<&str> =
+        ["/usr/bin/python3", "look_up.py"].into_iter().chain(words.split_whitespace()).collect();
+    by_server(env, net, flags, &program).run().ok().stdout
+}
+
+/// What the name server was asked since the last time: names and types.
+fn looked_up(env: &TestEnv, net: &Net) -> Vec<(String, String)> {
+    serde_json::from_str(&told(env, net, TOLD)).expect("JSON")
+}
+
+#[test]
+fn of_an_unlisted_name_no_packet_goes_out() {
+    let zone = json!({"_x._tcp.db.x.example": [["SRV 5432 db.x.example"]]});
+    let Some(net) = net_with_names(&zone) else { return };
+    let unlisted = [
+        "c2VjcmV0.evil.example",
+        "evil.example",
+        "x.example",
+        "db.x.example.evil.example",
+        "sub.db.x.example",
+        "_x._tcp.evil.example",
+        "_x._udp.db.x.example",
+        "_a._x._tcp.db.x.example",
+        "x._tcp.db.x.example",
+        "db.x.examplE\u{e9}",
+        "db x.example",
+        "127.77.0.1",
+        "1.0.77.127.in-addr.arpa",
+        "localhost",
+        "metadata.google.internal",
+        ".",
+        "nas",
+    ];
+    let flags = "--internet-host *.x.example --internet-host * --tcp db.x.example:5432";
+    // Each name by some types, one by every type.
+    let all = r"
+import sys
+sys.path.insert(0, '.')
+import look_up
+rcodes = set()
+for name in sys.argv[1:]:
+    name = '' if name == '.' else name
+    for kind in range(65536) if name == 'evil.example' else [*range(1, 70), 255, 65535]:
+        for transport in ['udp'] if kind > 100 else ['udp', 'tcp']:
+            rcodes.add((*look_up.ask(transport, look_up.question(name, kind)),))
+print(rcodes)
+";
+    let program = [&["/usr/bin/python3", "-c", all], &unlisted[..]].concat();
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        env.write("look_up.py", LOOK_UP);
+        looked_up(env, &net);
+        by_server(env, &net, flags, &program).run().ok().prints("{(3,)}\n");
+        assert_eq!(looked_up(env, &net), []);
+        // A thousand refusals are named, the rest are counted.
+        let log = logged(env);
+        assert!(log.len() < 3000, "{}", log.len());
+        assert!(log.iter().all(|line| line.contains(" refused: ")));
+
+        // But of a listed one.
+        let told = look_up(env, &net, flags, "udp SRV _x._tcp.db.x.example TXT db.x.example");
+        assert_eq!(told, "_x._tcp.db.x.example 0 db.x.example:5432\ndb.x.example 3\n");
+        let asked = looked_up(env, &net);
+        let asked: Vec<_> =
+            asked.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
+        assert_eq!(asked, [("_x._tcp.db.x.example", "SRV"), ("db.x.example", "TXT")]);
+    });
+}
+
+#[test]
+fn services_lead_to_endpoints_only() {
+    let many: Vec<_> = (0..40).map(|n| format!("SRV 27017 shard-{n}.abc.mongodb.net")).collect();
+    let zone = json!({
+        "_mongodb._tcp.c.abc.mongodb.net": [[
+            "SRV 27017 one.abc.mongodb.net",
+            "SRV 27018 one.abc.mongodb.net",
+            "SRV 27017 one.evil.example",
+            "SRV 27017 two.abc.mongodb.net",
+            "SRV 27017 localhost",
+        ]],
+        "_alias._tcp.d.abc.mongodb.net": [["_mongodb._tcp.c.abc.mongodb.net"]],
+        "_many._tcp.c.abc.mongodb.net": [many],
+        "_closed._tcp.c.abc.mongodb.net": [["SRV 27017 one.evil.example"]],
+        "c.abc.mongodb.net": [["TXT authSource=admin"]],
+    });
+    let Some(net) = net_with_names(&zone) else { return };
+    let flags = "--internet-host *.mongodb.net --tcp *.abc.mongodb.net:27017";
+    let one_and_two = "0 one.abc.mongodb.net:27017 two.abc.mongodb.net:27017\n";
+    let all: String = (0..40).map(|n| format!(" shard-{n}.abc.mongodb.net:27017")).collect();
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        for by in ["udp", "tcp", "udp @1232"] {
+            let told = look_up(
+                env,
+                &net,
+                flags,
+                &format!(
+                    "{by} SRV _mongodb._tcp.C.abc.MongoDB.net SRV _alias._tcp.d.abc.mongodb.net \
+                     SRV _closed._tcp.c.abc.mongodb.net TXT c.abc.mongodb.net \
+                     SRV _none._tcp.c.abc.mongodb.net A c.abc.mongodb.net \
+                     AAAA c.abc.mongodb.net ANY c.abc.mongodb.net 65 c.abc.mongodb.net"
+                ),
+            );
+            assert_eq!(
+                told,
+                format!(
+                    "_mongodb._tcp.C.abc.MongoDB.net {one_and_two}\
+                     _alias._tcp.d.abc.mongodb.net {one_and_two}\
+                     _closed._tcp.c.abc.mongodb.net 0\n\
+                     c.abc.mongodb.net 0 authSource=admin\n\
+                     _none._tcp.c.abc.mongodb.net 3\n\
+                     c.abc.mongodb.net 0 127.77.0.1\n\
+                     c.abc.mongodb.net 0\n\
+                     c.abc.mongodb.net 0\n\
+                     c.abc.mongodb.net 0\n"
+                ),
+                "{by}"
+            );
+            let many = "_many._tcp.c.abc.mongodb.net";
+            let told = look_up(env, &net, flags, &format!("{by} SRV {many}"));
+            let cut = if by.starts_with("udp") { " TC" } else { &all };
+            assert_eq!(told, format!("{many} 0{cut}\n"));
+        }
+        let log = logged(env);
+        let line = "dns _closed._tcp.c.abc.mongodb.net:0 failed: it leads to one.evil.example:27017, \
+                    which isn't open: --tcp one.evil.example:27017";
+        assert!(log.iter().any(|its| its == line), "{log:#?}");
+        assert!(looked_up(env, &net).iter().all(|(name, _)| !name.contains("evil")));
+    });
+}
+
+#[test]
+fn an_upstream_that_gets_names_is_the_only_one_that_does() {
+    let zone = json!({"_x._tcp.db.x.example": [["SRV 5432 db.x.example"]]});
+    let Some(net) = net_with_names(&zone) else { return };
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let flags = "--internet-host db.x.example --tcp db.x.example:5432 \
+                     --upstream socks5h://127.0.0.1:1080";
+        looked_up(env, &net);
+        let told = look_up(env, &net, flags, "udp SRV _x._tcp.db.x.example A db.x.example");
+        assert_eq!(told, "_x._tcp.db.x.example 5\ndb.x.example 0 127.77.0.1\n");
+        assert_eq!(looked_up(env, &net), []);
+    });
+}
+
+#[test]
+fn so_many_names_have_an_address_and_no_more() {
+    let Some(net) = net() else { return };
+    let ask = r"
+import sys
+sys.path.insert(0, '.')
+import look_up
+answers = [(*look_up.ask('udp', look_up.question(f'n{n}.test.example', 1)),) for n in range(10000)]
+known = [answer for answer in answers if answer[0] == 0]
+print(len(known), len(set(known)), set(answers[len(known):]))
+print(*look_up.ask('tcp', look_up.question('n0.test.example', 1)), *known[0])
+print(*look_up.ask('tcp', look_up.question('one.test.example', 1)))
+";
+    let flags =
+        "--internet-host *.test.example --tcp *.test.example:5432 --tcp one.test.example:22";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        env.write("look_up.py", LOOK_UP);
+        run(env, &net, flags, ["/usr/bin/python3", "-c", ask])
+            .run()
+            .ok()
+            .prints("1023 1023 {(2,)}\n0 127.77.0.2 0 127.77.0.2\n0 127.77.0.1\n");
+    });
+}
+
+#[test]
+fn what_is_no_question_is_survived() {
+    let Some(net) = net() else { return };
+    let send = r"
+import random, socket, struct, sys
+sys.path.insert(0, '.')
+import look_up
+good = look_up.question('one.test.example', 1, 4096)
+choice = random.Random(7)
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.settimeout(20)
+udp.connect(look_up.SERVER)
+def rcode(message):
+    udp.send(message)
+    return udp.recv(65535)[3] & 15
+print(*[rcode(message) for message in [
+    good[:-1],                                          # cut short
+    good[:12], good[:20],
+    good[:4] + b'\0\2' + good[6:],                      # two questions
+    good[:12] + b'\xc0\x0c\0\1\0\1',                    # a name that is itself
+    good[:12] + b'\x40a\0\0\1\0\1',                     # a label of no kind
+    good[:12] + b'\x3f' + b'a' * 60,                    # longer than all
+    good[:12] + (b'\x3f' + b'a' * 63) * 4 + b'\0\0\1\0\1',
+    good[:2] + b'\x28\0' + good[4:],                    # an update
+    good[:-6] + b'\0\1' + good[-4:],                    # another version of EDNS
+]])
+for n in range(3000):
+    message = bytearray(good)
+    for _ in range(choice.randrange(1, 5)):
+        message[choice.randrange(len(message))] = choice.randrange(256)
+    try:
+        udp.send(message[:choice.randrange(len(message) + 1)])
+    except ConnectionRefusedError:
+        raise SystemExit('nobody is there')
+    with socket.create_connection(look_up.SERVER) as tcp:
+        if n < 300:
+            tcp.sendall(struct.pack('!H', choice.randrange(65536)) + message)
+held = [socket.create_connection(look_up.SERVER) for _ in range(200)]
+for n, one in enumerate(held):
+    one.sendall(b'\xff' * (n % 3))
+udp.send(b'x' * 60000)
+print(*look_up.ask('udp', good), *look_up.ask('tcp', good))
+";
+    let flags = "--internet-host *.test.example --tcp one.test.example:5432";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        env.write("look_up.py", LOOK_UP);
+        run(env, &net, flags, ["/usr/bin/python3", "-c", send])
+            .run()
+            .ok()
+            .prints("1 1 1 1 1 1 1 1 4 0\n0 127.77.0.1 0 127.77.0.1\n");
+    });
+}
+
+#[test]
+fn a_name_whose_address_turns_private_is_refused() {
+    let zone =
+        json!({"turns.x.example": [["11.0.0.2"], ["10.77.0.2"], ["127.0.0.1"], ["11.0.0.2"]]});
+    let Some(net) = net_with_names(&zone) else { return };
+    let endpoint = "turns.x.example:5432";
+    let program = [&["/usr/bin/python3", "-c", CLIENT], &[endpoint; 4][..]].concat();
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let flags = "--internet-host turns.x.example --tcp turns.x.example:5432";
+        looked_up(env, &net);
+        let public = "turns.x.example:5432 11.0.0.2:5432 back\n";
+        let refused = "turns.x.example:5432 ConnectionResetError\n";
+        let run = by_server(env, &net, flags, &program).run().ok();
+        run.prints(&[public, refused, refused, public].concat());
+
+        looked_up(env, &net);
+        let flags = format!("{flags} --lan-host turns.x.example");
+        let private = "turns.x.example:5432 10.77.0.2:5432 back\n";
+        let run = by_server(env, &net, &flags, &program).run().ok();
+        run.prints(&[public, private, refused, public].concat());
+    });
+}
+
+#[test]
+fn resolv_conf_may_be_a_link_that_leads_nowhere_or_be_gone() {
+    let Some(net) = net() else { return };
+    let system = [
+        "ln -s ../run/systemd/resolve/stub-resolv.conf resolv.conf",
+        "ln -s /mnt/wsl/resolv.conf resolv.conf",
+        "mkdir resolv.conf",
+        "true",
+    ];
+    let print = "cat /etc/resolv.conf; grep ^hosts /etc/nsswitch.conf; \
+                 getent hosts one.test.example; getent hosts nope.test; echo $?";
+    let endpoint = "--internet-host *.test.example --tcp one.test.example:5432";
+    each!(|env| {
+        // An /etc like the machine's.
+        let etc = env.home().join("etc");
+        let sh = |script: &str| {
+            let status = Command::new("sh").args(["-c", script]).arg(&etc).status();
+            assert!(status.expect("sh").success(), "{script}");
+        };
+        sh("cp -a /etc \"$0\"");
+        for make in system {
+            sh(&format!("cd \"$0\" && rm -rf resolv.conf && {make}"));
+            let inside = |flags| {
+                let call = network::run(env, &net, flags, ["sh", "-c", print]);
+                call.replaced("/etc", &etc).run().ok().stdout
+            };
+            assert_eq!(inside(""), "hosts: files\n2\n", "{make}");
+            assert_eq!(
+                inside(endpoint),
+                "nameserver 127.0.0.1\noptions timeout:5 attempts:1\nhosts: files dns\n\
+                 127.77.0.1      one.test.example\n2\n",
+                "{make}"
+            );
+        }
+    });
+}
+
+#[test]
+fn without_endpoints_nobody_is_asked_and_nothing_listens() {
+    let Some(net) = net() else { return };
+    let listening = "import socket
+for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+    it = socket.socket(socket.AF_INET, kind)
+    try:
+        it.connect(('127.0.0.1', 53))
+        it.send(b'x')
+        it.recv(1)
+    except OSError as error:
+        print(type(error).__name__)";
+    each!(|env| {
+        for flags in
+            ["", "--internet-host *", "--internet-host * --tcp 11.0.0.2:5432", "--port 5432"]
+        {
+            let call = network::run(env, &net, flags, ["/usr/bin/python3", "-c", listening]);
+            call.run().ok().prints("ConnectionRefusedError\nConnectionRefusedError\n");
+        }
+    });
+}
+
+#[test]
+fn an_endpoints_host_must_be_one_that_it_may_reach() {
+    each!(|env| {
+        for (flags, said) in [
+            (
+                "--tcp db.example.com:5432",
+                "--tcp db.example.com:5432: its host isn't one that it may reach; \
+                 add --internet-host db.example.com, or it to hosts in [internet]\n",
+            ),
+            (
+                "--internet-host db.abc.mongodb.net --tcp *.abc.mongodb.net:27017",
+                "add --internet-host '*.abc.mongodb.net', or it to hosts in [internet]\n",
+            ),
+            (
+                "--internet-host * --tcp nas.local:22",
+                "add --lan-host nas.local, or it to hosts in [lan]\n",
+            ),
+            ("--internet-host * --tcp *.mongodb.net:27017", "belong to different"),
+            ("--internet-host * --tcp a.example:53", "port 53"),
+            ("--internet-host * --tcp a.example:40781", "port 40781"),
+        ] {
+            let words =
+                ["sandbox", "run"].into_iter().chain(flags.split(' ')).chain(["--", "true"]);
+            env.lnk(words).run().fails_with(125).stderr_has(said);
+        }
     });
 }

@@ -339,7 +339,9 @@ impl Run<'_> {
             for source in self.wait()? {
                 match source {
                     Source::Signals => self.pass_signals_on()?,
-                    Source::Helper => self.hear_helper()?,
+                    Source::Helper => {
+                        self.hear_helper()?;
+                    }
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
@@ -456,10 +458,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn hear_helper(&mut self) -> Result<(), LaunchError> {
-        let Some(helper) = &mut self.joiner else { return Ok(()) };
+    /// Answers one thing that the helper said; whether there was one.
+    fn hear_helper(&mut self) -> Result<bool, LaunchError> {
+        let Some(helper) = &mut self.joiner else { return Ok(false) };
         let Ok(Some(received)) = message::receive::<FromJoiner>(helper.socket.as_fd()) else {
-            return Ok(());
+            return Ok(false);
         };
         match received.message {
             FromJoiner::Listening(listens) => {
@@ -484,7 +487,7 @@ impl Run<'_> {
                 (self.launch.replace)(path).map_err(failed(lnk_spec::shown::word(path)))?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// bubblewrap's own words, where it failed first, tell more than the
@@ -499,7 +502,8 @@ impl Run<'_> {
     /// The joiner ends when it is done and there is nothing to guard; any other
     /// end ends the run.
     fn helper_ended(&mut self) -> Result<(), LaunchError> {
-        self.hear_helper()?;
+        // It sent several messages, perhaps, before it ended.
+        while self.hear_helper()? {}
         let Some(helper) = &self.joiner else { return Ok(()) };
         let guards = !self.launch.plan.watched.is_empty();
         if helper.done && !guards {
