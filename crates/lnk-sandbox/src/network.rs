@@ -110,6 +110,12 @@ impl Network {
         !self.shared && self.named().next().is_some()
     }
 
+    /// The port of an endpoint that is reached by name, where there is one.
+    #[must_use]
+    pub fn named_port(&self) -> Option<u16> {
+        self.named().next().map(|endpoint| endpoint.port().get())
+    }
+
     /// The endpoints that are reached by name.
     fn named(&self) -> impl Iterator<Item = &Endpoint> {
         let has_name =

@@ -358,9 +358,27 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_an_endpoints_name_is_its_ports_alone() {
+        let policy = policy("*", "a.example:5432 b.example:443", "nas.local c.example 10.0.0.0/8");
+        let open = |endpoint| policy.judge(&target(endpoint), Asked::Endpoint);
+        assert!(!open("b.example:443").unwrap().tls_only);
+        let reach = open("a.example:5432").unwrap();
+        assert!(reach.internet && reach.allows("10.0.0.1".parse().unwrap()));
+        for closed in
+            ["a.example:443", "a.example:80", "b.example:5432", "nas.local:5432", "c.example:1"]
+        {
+            let reason = open(closed).unwrap_err().reason;
+            let hint = format!("{closed} isn't open: --tcp {closed}, or tcp in [internet]");
+            assert_eq!(reason, hint);
+        }
+    }
+
+    #[test]
     fn an_endpoint_of_no_open_host_is_closed() {
         let policy = policy("example.com", "github.com:22", "");
-        assert!(policy.judge(&target("github.com:22"), Asked::Connect).is_err());
+        for asked in [Asked::Connect, Asked::Endpoint] {
+            assert!(policy.judge(&target("github.com:22"), asked).is_err());
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn lnk_sandbox_run_short() {
     Help:
       -h, --help  Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -195,6 +195,10 @@ fn lnk_sandbox_run_long() {
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
 
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
+
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
@@ -245,6 +249,8 @@ fn lnk_sandbox_run_long() {
         lnk sandbox run --internet-host '*' -- curl -sI https://example.com
       Two machines, one of them in your network:
         lnk sandbox run --internet-host api.example.com --lan-host nas.local -- ./sync
+      A database by its name:
+        lnk sandbox run --internet-host db.example.com --tcp db.example.com:5432 -- ./report
       Look at a repository, then commit to it:
         lnk sandbox run --write . -- git status
         lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
@@ -253,7 +259,7 @@ fn lnk_sandbox_run_long() {
       A sandbox written down:
         lnk sandbox run --spec app.toml -- node app.js
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -301,7 +307,7 @@ fn lnk_sandbox_learn() {
       With grants from flags:
         lnk sandbox learn --write . -- make
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -389,6 +395,10 @@ fn lnk_sandbox_spec() {
 
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
 
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
@@ -503,6 +513,10 @@ fn lnk_sandbox_check() {
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
 
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
+
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
@@ -540,7 +554,7 @@ fn lnk_sandbox_check() {
       -h, --help
               Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }

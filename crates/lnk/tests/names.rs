@@ -595,3 +595,32 @@ fn an_endpoints_host_must_be_one_that_it_may_reach() {
         }
     });
 }
+
+#[test]
+fn check_tries_names_that_no_endpoint_has() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let flags = "--internet-host *.test.example --tcp one.test.example:5432 --tcp 11.0.0.2:22 \
+                     --internet-host 11.0.0.2";
+        let words = ["sandbox", "check"].into_iter().chain(flags.split_whitespace());
+        let run = env.lnk(words).within(&net).deadline(Duration::from_secs(120)).run().ok();
+        for kind in ["A", "AAAA", "CNAME", "MX", "PTR", "SRV", "TXT", "HTTPS", "ANY"] {
+            let line =
+                format!("blocked    look up {kind} of a name that no endpoint has, by UDP\n");
+            assert!(run.stdout.contains(&line), "{run}");
+        }
+        let run = run.stdout_has("blocked    look up A of a name that no endpoint has, by TCP\n");
+        let run =
+            run.stdout_has("blocked    reach 127.77.255.254:5432, which stands for no endpoint\n");
+        let opened = "allowed    reach one.test.example:5432 by its name, and by the proxy \
+                      (--tcp one.test.example:5432)\n";
+        run.stdout_has(opened)
+            .stdout_has("allowed    reach 11.0.0.2:22 by the proxy (--tcp 11.0.0.2:22)\n");
+        let without = env.lnk(["sandbox", "check", "--internet-host", "*.test.example"]);
+        let run = without.within(&net).deadline(Duration::from_secs(120)).run().ok();
+        assert!(!run.stdout.contains("endpoint"), "{run}");
+    });
+}

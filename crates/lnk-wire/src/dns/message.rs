@@ -403,3 +403,187 @@ fn u16_at(message: &[u8], at: usize) -> Option<u16> {
 fn put(to: &mut Vec<u8>, numbers: &[u16]) {
     to.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A name as it is in a message.
+    fn wire(name: &str) -> Vec<u8> {
+        let labels = name.split('.').filter(|label| !label.is_empty());
+        let labels = labels.flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+        labels.chain([0]).collect()
+    }
+
+    fn asked(name: &str, kind: u16) -> Question {
+        Question::new(0xbeef, &wire(name), kind)
+    }
+
+    fn read(message: &[u8]) -> Question {
+        match Asked::read(message) {
+            Asked::Question(question) => question,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// With an OPT record: of so many bytes, and this version.
+    fn with_edns(question: &Question, takes: u16, version: u8) -> Vec<u8> {
+        let mut message = question.written();
+        message[11] = 1;
+        message.push(0);
+        put(&mut message, &[OPT, takes, u16::from(version), 0, 0]);
+        message
+    }
+
+    fn records(answer: &Answer) -> &[Record] {
+        match answer {
+            Answer::Records(records) => records,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_question_is_read_as_it_was_written() {
+        let question = asked("Db.Example.com", SRV);
+        let read = read(&question.written());
+        assert_eq!(read, question);
+        let labels: Vec<_> = read.labels().collect();
+        assert_eq!(labels, [&b"Db"[..], b"Example", b"com"]);
+        assert_eq!(host_name(read.labels()).unwrap().as_str(), "db.example.com");
+        assert_eq!(asked("", A).labels().count(), 0);
+    }
+
+    #[test]
+    fn names_that_no_host_has_are_none() {
+        for name in ["", "a b", "a\u{e9}.example", "-a.example", "a/b", "1.2.3.4", "0x7f.1"] {
+            assert_eq!(host_name(asked(name, A).labels()), None, "{name}");
+        }
+        assert_eq!(host_name([&b"a.b"[..], b"example"].into_iter()), None);
+        assert_eq!(host_name([&b"*"[..], b"example"].into_iter()), None);
+        assert_eq!(host_name(asked("_x._tcp.a", A).labels()).unwrap().as_str(), "_x._tcp.a");
+    }
+
+    #[test]
+    fn what_an_answer_says_is_read_back() {
+        let question = asked("a.example", SRV);
+        let data = [&[0, 1, 0, 2, 0x69, 0x89][..], &wire("db.x.example")].concat();
+        let records = vec![Record { kind: SRV, ttl: 7, data }; 3];
+        let answer = question.answer(Rcode::NoError, &records, MAX_MESSAGE);
+        assert_eq!(question.read_answer(&answer), Some(Answer::Records(records.clone())));
+        assert_eq!(records[0].service().map(|(_, port)| port), Some(27017));
+        let none = |rcode| question.read_answer(&question.answer(rcode, &[], MAX_MESSAGE));
+        assert_eq!(none(Rcode::NxDomain), Some(Answer::NoSuchName));
+        assert_eq!(none(Rcode::ServFail), Some(Answer::Failed));
+        assert_eq!(
+            question.read_answer(&question.answer(Rcode::NoError, &records, 60)),
+            Some(Answer::Truncated)
+        );
+        // Of another question: its number, its name, its type.
+        for other in [
+            Question::new(1, &wire("a.example"), SRV),
+            asked("b.example", SRV),
+            asked("a.example", TXT),
+        ] {
+            assert_eq!(other.read_answer(&answer), None);
+        }
+        assert_eq!(question.read_answer(&question.written()), None);
+    }
+
+    #[test]
+    fn shortened_names_and_those_that_lead_on_are_followed() {
+        let question = asked("_x._tcp.a.example", SRV);
+        let mut answer = question.written();
+        answer[2] |= 0x80;
+        answer[7] = 3;
+        let example = (HEADER + "\x02_x\x04_tcp\x01a".len()) as u16;
+        let alias = answer.len() as u16 + 12;
+        // It is an alias of `alias`.example, which a record of another's name is beside.
+        put(&mut answer, &[0xc000 | HEADER as u16, CNAME, IN, 0, 9, 8]);
+        answer.extend(b"\x05alias");
+        put(&mut answer, &[0xc000 | example]);
+        for (owner, port) in [(HEADER as u16, 1), (alias, 2)] {
+            put(&mut answer, &[0xc000 | owner, SRV, IN, 0, 9, 11, 0, 0, port]);
+            answer.extend(b"\x02db");
+            put(&mut answer, &[0xc000 | example]);
+        }
+        let read = question.read_answer(&answer).unwrap();
+        let services: Vec<_> = records(&read).iter().map(|it| it.service().unwrap()).collect();
+        assert_eq!(services.len(), 1);
+        assert_eq!((services[0].0.as_str(), services[0].1), ("db.example", 2));
+    }
+
+    #[test]
+    fn what_cant_be_read_is_said_or_left() {
+        let good = asked("a.example", A).written();
+        let with = |at: usize, byte| {
+            let mut message = good.clone();
+            message[at] = byte;
+            Asked::read(&message)
+        };
+        assert_eq!(with(2, 0x81), Asked::Nothing);
+        assert_eq!(Asked::read(&good[..11]), Asked::Nothing);
+        for (asked, rcode) in [
+            (with(2, 0x28), Rcode::NotImp),
+            (with(5, 2), Rcode::FormErr),
+            (with(5, 0), Rcode::FormErr),
+            (with(11, 1), Rcode::FormErr),
+            (with(12, 0x40), Rcode::FormErr),
+            (Asked::read(&good[..good.len() - 1]), Rcode::FormErr),
+        ] {
+            let Asked::Wrong(answer) = asked else { panic!("{asked:?}") };
+            assert_eq!((answer.len(), &answer[..2]), (HEADER, &[0xbe, 0xef][..]));
+            assert_eq!(u16::from(answer[3]) & RCODE, rcode as u16);
+        }
+        // A name that is itself, and one of 256 bytes.
+        let mut itself = good[..HEADER].to_vec();
+        put(&mut itself, &[0xc000 | HEADER as u16, A, IN]);
+        let long = Question::new(1, &wire(&["a".repeat(63).as_str(); 4].join(".")), A);
+        for message in [itself, long.written()] {
+            assert!(matches!(Asked::read(&message), Asked::Wrong(_)));
+        }
+    }
+
+    #[test]
+    fn edns_says_how_much_is_taken() {
+        let question = asked("a.example", A);
+        for (takes, most) in [(0, 512), (600, 600), (4096, 1232)] {
+            let read = read(&with_edns(&question, takes, 0));
+            assert_eq!(read.takes_by_udp(), most);
+            let answer = read.answer(Rcode::NoError, &[], most);
+            assert_eq!((answer[11], answer.len()), (1, question.written().len() + 11));
+        }
+        let Asked::Wrong(answer) = Asked::read(&with_edns(&question, 1232, 1)) else { panic!() };
+        // BADVERS is 16: of its bits the upper ones are in the record.
+        assert_eq!((answer[3] & 15, answer[answer.len() - 6]), (0, 1));
+        let many = vec![Record { kind: TXT, ttl: 1, data: vec![0; 40] }; 20];
+        let answer = question.answer(Rcode::NoError, &many, question.takes_by_udp());
+        assert_eq!((answer[2] & 2, answer[7], answer.len()), (2, 0, question.written().len()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_message_panics(message: Vec<u8>, start in 0usize..3) {
+            let question = asked("a.example", SRV);
+            let good = [question.written(), with_edns(&question, 1232, 0), {
+                let data = [&[0; 6][..], &wire("b.example")].concat();
+                question.answer(Rcode::NoError, &[Record { kind: SRV, ttl: 1, data }], 512)
+            }];
+            let mut message = [good[start].clone(), message].concat();
+            for _ in 0..2 {
+                if let Asked::Question(question) = Asked::read(&message) {
+                    let answer = question.answer(Rcode::NoError, &[], question.takes_by_udp());
+                    prop_assert!(answer.len() <= 512);
+                }
+                if let Some(Answer::Records(records)) = question.read_answer(&message) {
+                    for record in &records {
+                        let _ = record.service();
+                    }
+                    let answer = question.answer(Rcode::NoError, &records, MAX_MESSAGE);
+                    prop_assert_eq!(question.read_answer(&answer), Some(Answer::Records(records)));
+                }
+                message.reverse();
+            }
+        }
+    }
+}
