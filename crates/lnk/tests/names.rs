@@ -2,6 +2,7 @@
 
 mod network;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -622,5 +623,118 @@ fn check_tries_names_that_no_endpoint_has() {
         let without = env.lnk(["sandbox", "check", "--internet-host", "*.test.example"]);
         let run = without.within(&net).deadline(Duration::from_secs(120)).run().ok();
         assert!(!run.stdout.contains("endpoint"), "{run}");
+    });
+}
+
+/// Whether something is there; `scripts/test` installs it.
+fn has(path: &str) -> bool {
+    let there = Path::new(path).exists();
+    if !there {
+        testkit::missing(path);
+    }
+    there
+}
+
+/// The folder of PostgreSQL's own programs, of whatever version.
+fn postgresql() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok().into_iter().flatten().flatten();
+    let found = versions.map(|it| it.path().join("bin")).find(|it| it.join("initdb").exists());
+    if found.is_none() {
+        testkit::missing("a PostgreSQL server");
+    }
+    found
+}
+
+/// One that is asked from anywhere, as the user of its folder.
+const POSTGRES: &str = r#"
+cd "$0" && chown postgres . && as='setpriv --reuid=postgres --regid=postgres --clear-groups' &&
+$as "$1"/initdb -D data -A trust -N > log 2>&1 &&
+echo 'host all all 0.0.0.0/0 trust' >> data/pg_hba.conf && {
+    (until $as "$1"/pg_isready -q -h "$2"; do sleep 0.05; done; echo serves) &
+    exec $as "$1"/postgres -D data -c listen_addresses="$2" -c unix_socket_directories= -c fsync=off >> log 2>&1
+}"#;
+
+#[test]
+fn psql_reaches_its_server_by_name() {
+    let (Some(mut net), Some(programs)) = (Net::new(), postgresql()) else { return };
+    let programs = programs.to_str().expect("UTF-8");
+    let (one, two) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    for (folder, address) in [(&one, "11.0.0.2"), (&two, "11.0.0.3")] {
+        let folder = folder.path().to_str().expect("UTF-8");
+        net.serve(["sh", "-c", POSTGRES, folder, programs, address]);
+    }
+    let flags =
+        "--internet-host *.test.example --tcp one.test.example:5432 --tcp two.test.example:5432";
+    let ask = format!(
+        "for host in one two; do {programs}/psql \"host=$host.test.example user=postgres\" -At \
+         -c 'select inet_server_addr()'; done"
+    );
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let psql = |flags| run_words(env, &net, &NAMES, flags, &["sh", "-c", &ask]).run();
+        psql(flags).ok().prints("11.0.0.2\n11.0.0.3\n");
+        psql("--internet-host *.test.example").fails().stderr_has("could not translate host name");
+    });
+}
+
+#[test]
+fn redis_cli_reaches_its_server_by_name() {
+    if !has("/usr/bin/redis-server") || !has("/usr/bin/redis-cli") {
+        return;
+    }
+    let Some(mut net) = Net::new() else { return };
+    let start = "(until redis-cli -h 11.0.0.2 set who one 2>&1 | grep -q OK; do sleep 0.05; done; \
+                 echo serves) & exec redis-server --bind 11.0.0.2 --port 6379 --save '' --dir / \
+                 --protected-mode no > /dev/null";
+    net.serve(["sh", "-c", start]);
+    let flags = "--internet-host one.test.example --tcp one.test.example:6379";
+    let get = ["redis-cli", "-h", "one.test.example", "get", "who"];
+    let get = |env: &TestEnv, flags| run_words(env, &net, &NAMES, flags, &get).run();
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        get(env, flags).ok().prints("one\n");
+        get(env, "--internet-host one.test.example").fails();
+    });
+}
+
+#[test]
+fn pymongo_finds_its_replica_set_by_srv() {
+    if !has("/usr/lib/python3/dist-packages/pymongo") || !has("/usr/lib/python3/dist-packages/dns")
+    {
+        return;
+    }
+    let zone = json!({
+        "_mongodb._tcp.c.abc.mongodb.net":
+            [["SRV 27017 a.abc.mongodb.net", "SRV 27017 b.abc.mongodb.net"]],
+        "c.abc.mongodb.net": [["TXT authSource=admin&replicaSet=rs"]],
+        "a.abc.mongodb.net": [["11.0.0.2"]],
+        "b.abc.mongodb.net": [["11.0.0.3"]],
+    });
+    let Some(mut net) = net_with_names(&zone) else { return };
+    let members =
+        ["a.abc.mongodb.net:27017=11.0.0.2:27017", "b.abc.mongodb.net:27017=11.0.0.3:27017"];
+    net.serve(
+        [&["/usr/bin/python3", "-c", include_str!("network/mongo.py")], &members[..]].concat(),
+    );
+    let ask = "
+import pymongo
+client = pymongo.MongoClient('mongodb+srv://c.abc.mongodb.net/?ssl=false', serverSelectionTimeoutMS=20000)
+for prefer in pymongo.ReadPreference.PRIMARY, pymongo.ReadPreference.SECONDARY:
+    print(client.admin.command('ping', read_preference=prefer)['me'])
+";
+    let flags = "--internet-host *.abc.mongodb.net --tcp *.abc.mongodb.net:27017";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        let run = by_server(env, &net, flags, &["/usr/bin/python3", "-c", ask]).run().ok();
+        run.prints("a.abc.mongodb.net:27017\nb.abc.mongodb.net:27017\n");
+        let closed = "--internet-host *.abc.mongodb.net";
+        by_server(env, &net, closed, &["/usr/bin/python3", "-c", ask]).run().fails();
     });
 }
