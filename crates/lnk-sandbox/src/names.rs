@@ -10,10 +10,15 @@ use crate::spec_file::read_plain;
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The machine's names, hosts(5).
 const HOSTS: &str = "/etc/hosts";
+/// What nsswitch.conf(5) says of hosts where there is a name server.
+const BY_DNS: &str = "files dns";
 /// The sandbox's own names.
 const OWN: &[u8] = b"127.0.0.1 localhost lnk\n::1 localhost ip6-localhost\n";
 /// The sandbox's name beside the machine's.
 const OWN_NAME: &[u8] = b"127.0.0.1 lnk\n";
+/// Where its names are asked for. One is answered at once; what is looked up outside
+/// takes less than 5 s (`dns` of the wire).
+const OWN_SERVER: &[u8] = b"nameserver 127.0.0.1\noptions timeout:5 attempts:1\n";
 /// The longest file that is taken, in bytes: lists of hosts not to be reached have
 /// some million.
 const MAX: usize = 16 << 20;
@@ -30,13 +35,18 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those of a sandbox: in a network of its own none but its own, in the machine's
-    /// what the machine's files say. The other modules of nsswitch ask by sockets of the
+    /// Those of a sandbox: in a network of its own none but its own, with its endpoints'
+    /// where it has some, in the machine's what the machine's files say. The other modules of nsswitch ask by sockets of the
     /// machine's, which nothing inside reaches. A file that was hidden says nothing.
     #[must_use]
     pub fn inside(policy: &Policy) -> Names {
         if !policy.network.shared {
-            return Names { hosts: OWN.to_vec(), resolv_conf: Vec::new(), by: "files" };
+            let (resolv_conf, by) = match policy.network.has_names() {
+                true => (OWN_SERVER.to_vec(), BY_DNS),
+                // Else a look-up would wait for servers that nothing reaches.
+                false => (Vec::new(), "files"),
+            };
+            return Names { hosts: OWN.to_vec(), resolv_conf, by };
         }
         let is_hidden = |real: &Path| {
             policy.hides.iter().any(|hide| hide.asked && real.starts_with(&hide.path))
@@ -48,7 +58,7 @@ impl Names {
         Names {
             hosts: read(HOSTS).map_or_else(|| OWN.to_vec(), with_own_name),
             resolv_conf: read(RESOLV_CONF).unwrap_or_default(),
-            by: "files dns",
+            by: BY_DNS,
         }
     }
 }

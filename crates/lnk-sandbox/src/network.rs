@@ -1,10 +1,17 @@
 //! What of the network a sandbox is given: a way out through its wire and ports of
 //! this machine's loopback, or this machine's own network.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use lnk_spec::endpoint::Endpoint;
+use lnk_spec::host::{Host, HostPattern};
 use lnk_spec::number::Port;
 use lnk_spec::spec::{Internet, Lan};
 use lnk_spec::upstream::Upstream;
 use lnk_wire::policy::Policy as WirePolicy;
+use lnk_wire::wire::Serves;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, failed};
 use crate::faults::{Fault, Faults};
@@ -12,8 +19,19 @@ use crate::linux::landlock;
 
 /// Where the proxy listens inside.
 pub const PROXY_PORT: u16 = 40781;
-/// Ports of the sandbox's loopback that are its own: the proxy's, and DNS.
-const OWN_PORTS: [u16; 2] = [PROXY_PORT, 53];
+/// Where names are asked for inside, at 127.0.0.1.
+pub const NAMES_PORT: u16 = 53;
+/// Ports of the sandbox's loopback that are its own.
+const OWN_PORTS: [u16; 2] = [PROXY_PORT, NAMES_PORT];
+
+/// A socket that is made in the sandbox's network namespace and served from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listens {
+    /// Where it is bound.
+    pub at: SocketAddr,
+    /// What answers there.
+    pub serves: Serves,
+}
 
 /// Why one of them can't be this machine's.
 pub(crate) const OWN: &str = "one of the sandbox's own; another service's can be opened";
@@ -52,10 +70,10 @@ impl Network {
                     .into(),
             ));
         }
-        match Network::own_port(&self.ports) {
-            Some(port) => Err(Error::Refused(format!("--port {port}: it is {OWN}"))),
-            None => Ok(()),
+        if let Some(port) = Network::own_port(&self.ports) {
+            return Err(Error::Refused(format!("--port {port}: it is {OWN}")));
         }
+        refuse_unreachable(&self.internet, &self.lan)
     }
 
     /// A port of these that is the sandbox's own.
@@ -111,15 +129,58 @@ impl Network {
         self.has_proxy() || !self.ports.is_empty()
     }
 
-    /// The ports that are listened on inside. None where the sandbox is in the
-    /// machine's network: they would be the machine's.
+    /// Whether names are looked up inside: those of endpoints.
     #[must_use]
-    pub fn listens(&self, faults: &Faults) -> Vec<u16> {
+    pub fn has_names(&self) -> bool {
+        !self.shared && self.named().next().is_some()
+    }
+
+    /// The port of an endpoint that is reached by name, where there is one.
+    #[must_use]
+    pub fn named_port(&self) -> Option<u16> {
+        self.named().next().map(|endpoint| endpoint.port().get())
+    }
+
+    /// The endpoints that are reached by name.
+    fn named(&self) -> impl Iterator<Item = &Endpoint> {
+        let has_name =
+            |endpoint: &&Endpoint| !matches!(endpoint.host(), HostPattern::One(Host::Address(_)));
+        self.internet.tcp.iter().filter(has_name)
+    }
+
+    /// The sockets that are made inside. None where the sandbox is in the machine's
+    /// network: they would be the machine's.
+    #[must_use]
+    pub fn listens(&self, faults: &Faults) -> Vec<Listens> {
         if self.shared || faults.has(Fault::Network) {
             return Vec::new();
         }
-        let proxy = self.has_proxy().then_some(PROXY_PORT);
-        proxy.into_iter().chain(self.ports.iter().map(|port| port.get())).collect()
+        let (v4, v6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let at = |ip: IpAddr, port, serves| Listens { at: (ip, port).into(), serves };
+        let mut all = Vec::new();
+        if self.has_proxy() {
+            all.push(at(v4.into(), PROXY_PORT, Serves::Proxy));
+            all.push(at(v6.into(), PROXY_PORT, Serves::Proxy));
+        }
+        if self.has_names() {
+            all.push(at(v4.into(), NAMES_PORT, Serves::NamesByUdp));
+            all.push(at(v4.into(), NAMES_PORT, Serves::NamesByTcp));
+        }
+        let own: BTreeSet<u16> = self.ports.iter().map(|port| port.get()).collect();
+        let named: BTreeSet<u16> = self.named().map(|endpoint| endpoint.port().get()).collect();
+        for &port in &named {
+            // Which addresses of 127/8 stand for names isn't known before they are asked
+            // for, so that it is all of them.
+            let serves = Serves::Endpoints { port, own: own.contains(&port) };
+            all.push(at(Ipv4Addr::UNSPECIFIED.into(), port, serves));
+        }
+        for port in own {
+            if !named.contains(&port) {
+                all.push(at(v4.into(), port, Serves::Port(port)));
+            }
+            all.push(at(v6.into(), port, Serves::Port(port)));
+        }
+        all
     }
 
     /// What the wire is to let through.
@@ -127,4 +188,26 @@ impl Network {
     pub fn policy(&self) -> WirePolicy {
         WirePolicy { internet: self.internet.clone(), lan: self.lan.clone() }
     }
+}
+
+/// Refuses an endpoint whose host isn't one that is reached.
+///
+/// # Errors
+/// [`Error::Refused`] naming it and the flag that opens its host.
+pub fn refuse_unreachable(internet: &Internet, lan: &Lan) -> Result<()> {
+    let Some(endpoint) = internet.unreachable(lan).next() else { return Ok(()) };
+    let host = endpoint.host();
+    let opens = match host {
+        HostPattern::One(Host::Name(name)) if name.is_local() => {
+            format!("--lan-host {host}, or it to hosts in [lan]")
+        }
+        HostPattern::Under(name) if name.is_local() => {
+            "--lan-host '*', or \"*\" to hosts in [lan]".into()
+        }
+        HostPattern::Under(_) => format!("--internet-host '{host}', or it to hosts in [internet]"),
+        _ => format!("--internet-host {host}, or it to hosts in [internet]"),
+    };
+    Err(Error::Refused(format!(
+        "--tcp {endpoint}: its host isn't one that it may reach; add {opens}"
+    )))
 }

@@ -12,7 +12,7 @@ use crate::env::{self, Environment};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
 use crate::names::{self, Names, RESOLV_CONF};
-use crate::network::PROXY_PORT;
+use crate::network::{Listens, PROXY_PORT};
 use crate::paths::{Identity, Link, walk};
 use crate::policy::{Hide, Policy};
 use crate::programs::Programs;
@@ -154,8 +154,8 @@ pub struct Plan {
     pub env: Environment,
     /// The program and its arguments.
     pub program: Vec<OsString>,
-    /// Ports at the sandbox's own loopback that are served from outside.
-    pub listens: Vec<u16>,
+    /// Sockets of its own network that are served from outside.
+    pub listens: Vec<Listens>,
     /// Whether it is in the machine's network, not one of its own.
     pub shares_network: bool,
     /// Which programs it may start, that one among them.

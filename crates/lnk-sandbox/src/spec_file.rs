@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
-use crate::network::{Network, OWN};
+use crate::network::{Network, OWN, refuse_unreachable};
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
@@ -30,8 +30,8 @@ const NO_HOME: &str = "you have no home folder here; give the path from /";
 /// The system whose keys hold here.
 const OS: Os = if cfg!(target_os = "macos") { Os::Macos } else { Os::Linux };
 /// Keys whose part of the sandbox isn't built.
-const NOT_BUILT: [(&str, &str); 4] =
-    [("internet", "tcp"), ("localhost", "models"), ("tools", "allow"), ("browser", "hosts")];
+const NOT_BUILT: [(&str, &str); 3] =
+    [("localhost", "models"), ("tools", "allow"), ("browser", "hosts")];
 
 /// A spec that was read.
 #[derive(Debug)]
@@ -405,12 +405,7 @@ pub fn printed_flags(flags: Spec, caller: &Caller) -> Result<String> {
 }
 
 fn print(spec: &Spec) -> Result<String> {
-    if let Some(endpoint) = spec.internet.unreachable().next() {
-        return Err(Error::Refused(format!(
-            "--tcp {endpoint}: its host isn't one that it may reach; add --internet-host {}",
-            endpoint.host()
-        )));
-    }
+    refuse_unreachable(&spec.internet, &spec.lan)?;
     spec.printed().map_err(|not_text| Error::Refused(not_text.to_string()))
 }
 
@@ -563,7 +558,6 @@ mod tests {
     #[test]
     fn a_flag_that_isnt_built_is_named() {
         for (text, named) in [
-            ("[internet]\nhosts = ['*']\ntcp = ['a.example:1']", "--tcp isn't built"),
             ("[localhost]\nmodels = [1]", "--model isn't built"),
             ("[tools]\nallow = ['a']", "--tool isn't built"),
             ("[browser]\nhosts = ['*']", "--browser-host isn't built"),

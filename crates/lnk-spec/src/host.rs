@@ -14,6 +14,9 @@ use crate::text::stored_as_text;
 const MAX_NAME: usize = 253;
 /// Characters of one label at most (RFC 1035, 2.3.4).
 const MAX_LABEL: usize = 63;
+/// Domains that no public zone has: RFC 6762, ICANN's resolution 2024.07.29.06,
+/// RFC 8375.
+const LOCAL: [&str; 3] = ["local", "internal", "home.arpa"];
 
 /// A host in canonical form: equal hosts are equal text.
 ///
@@ -51,6 +54,13 @@ impl HostName {
     pub fn is_within(&self, domain: &str) -> bool {
         let front = self.0.strip_suffix(domain);
         front.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+    }
+
+    /// Whether only a network of its own can know it: a single label, or a name under
+    /// `local`, `internal` or `home.arpa`.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        !self.0.contains('.') || LOCAL.iter().any(|domain| self.is_within(domain))
     }
 }
 

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::endpoint::Endpoint;
-use crate::host::HostPattern;
+use crate::host::{Host, HostPattern};
 use crate::internet::InternetHost;
 use crate::lan::LanHost;
 use crate::name::{Name, ToolName};
@@ -82,11 +82,23 @@ pub struct Internet {
 }
 
 impl Internet {
-    /// The endpoints that are of no host it may reach.
-    pub fn unreachable(&self) -> impl Iterator<Item = &Endpoint> {
-        self.tcp.iter().filter(|endpoint| {
-            !self.hosts.iter().any(|host| host.pattern().covers(endpoint.host()))
-        })
+    /// The endpoints that are of no host it may reach, here or in `lan`.
+    pub fn unreachable<'s>(&'s self, lan: &'s Lan) -> impl Iterator<Item = &'s Endpoint> {
+        self.tcp.iter().filter(|endpoint| !self.reaches(lan, endpoint.host()))
+    }
+
+    fn reaches(&self, lan: &Lan, host: &HostPattern) -> bool {
+        let in_lan = |host: &Host| lan.hosts.contains(&LanHost::One(host.clone()));
+        let is_local = match host {
+            HostPattern::One(host) if in_lan(host) => return true,
+            HostPattern::One(Host::Name(name)) | HostPattern::Under(name) => name.is_local(),
+            HostPattern::One(Host::Address(_)) | HostPattern::Any => false,
+        };
+        // No public zone has such a name, so that the internet doesn't reach it.
+        match is_local {
+            true => lan.hosts.contains(&LanHost::Any),
+            false => self.hosts.iter().any(|open| open.pattern().covers(host)),
+        }
     }
 
     /// Where connections leave from.
@@ -580,8 +592,20 @@ mod tests {
         let spec = parse(
             "[internet]\nhosts = ['a.b', '*.c.d']\ntcp = ['a.b:1', 'x.c.d:2', '*.c.d:3', 'c.d:4', '*.b.b:5']",
         );
-        let unreachable: Vec<_> = spec.internet.unreachable().map(ToString::to_string).collect();
-        assert_eq!(unreachable, ["c.d:4", "*.b.b:5"]);
+        let unreachable = |spec: &Spec| -> Vec<_> {
+            spec.internet.unreachable(&spec.lan).map(ToString::to_string).collect()
+        };
+        assert_eq!(unreachable(&spec), ["c.d:4", "*.b.b:5"]);
+        let of_lan = "tcp = ['nas:1', 'nas.local:1', '*.x.internal:1', 'a.b:1']";
+        for (hosts, lan, closed) in [
+            ("['*']", "[]", vec!["nas:1", "nas.local:1", "*.x.internal:1"]),
+            ("[]", "['*']", vec!["a.b:1"]),
+            ("[]", "['nas', 'a.b']", vec!["nas.local:1", "*.x.internal:1"]),
+            ("['*']", "['*']", vec![]),
+        ] {
+            let text = format!("[internet]\nhosts = {hosts}\n{of_lan}\n[lan]\nhosts = {lan}");
+            assert_eq!(unreachable(&parse(&text)), closed, "{text}");
+        }
     }
 
     #[test]

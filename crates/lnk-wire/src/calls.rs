@@ -7,6 +7,7 @@ use std::sync::Arc;
 use lnk_spec::shown::reason;
 use tokio::net::TcpStream;
 
+use crate::endpoints::Endpoints;
 use crate::log::{Call, Log, Verb};
 use crate::policy::{Asked, Reach, Target};
 use crate::traffic::Traffic;
@@ -34,6 +35,8 @@ pub(crate) struct Calls {
     pub log: Log,
     /// Where each is counted.
     pub traffic: Arc<Traffic>,
+    /// What has a name inside.
+    pub endpoints: Endpoints,
 }
 
 /// What a client gets in place of what it asked for.
@@ -59,8 +62,8 @@ impl Calls {
     /// Judges and dials.
     pub async fn reach(&self, target: &Target, asked: Asked) -> Result<Reached<'_>, Answer> {
         let verb = match asked {
-            Asked::Connect if target.port == HTTPS => Verb::Connect,
-            Asked::Connect => Verb::Tcp,
+            Asked::Connect if target.port == HTTPS && !self.endpoints.name(target) => Verb::Connect,
+            Asked::Connect | Asked::Endpoint => Verb::Tcp,
             Asked::Http => Verb::Http,
         };
         let call = self.log.call(verb, &target.host, target.port);

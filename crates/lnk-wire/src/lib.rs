@@ -9,6 +9,8 @@ mod calls;
 mod connect;
 pub mod control;
 pub mod dial;
+pub mod dns;
+mod endpoints;
 pub mod head;
 pub mod hello;
 mod http;

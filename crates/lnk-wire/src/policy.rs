@@ -45,6 +45,8 @@ pub enum Asked {
     Connect,
     /// A plain HTTP request in absolute form.
     Http,
+    /// A connection to the address that stands for an endpoint's name.
+    Endpoint,
 }
 
 /// What a target may be reached by: the internet, the LAN, or both.
@@ -94,10 +96,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// Domains that no public zone has: RFC 6762, ICANN's resolution 2024.07.29.06,
-/// RFC 8375.
-const LOCAL: [&str; 3] = ["local", "internal", "home.arpa"];
-
 impl Policy {
     /// What a target may be reached by. Nothing is looked up: of a name, only the
     /// name is judged here, of an address its class.
@@ -105,6 +103,9 @@ impl Policy {
     /// # Errors
     /// No grant opens it.
     pub fn judge(&self, target: &Target, asked: Asked) -> Result<Reach, Refusal> {
+        if asked == Asked::Endpoint && !self.names_in_tcp(target) {
+            return Err(refusal(format!("{target} isn't open: {}", tcp_hint(target))));
+        }
         match &target.host {
             Host::Address(address) => self.judge_address(target, *address, asked),
             Host::Name(name) => self.judge_name(target, name, asked),
@@ -134,10 +135,10 @@ impl Policy {
             return Err(refused_address(target, "is", class));
         }
         if self.names_in_lan(&target.host) {
-            let internet = !is_local(name) && self.judge_internet(target, asked).is_ok();
+            let internet = !name.is_local() && self.judge_internet(target, asked).is_ok();
             return Ok(Reach { internet, lan: PRIVATE.to_vec(), tls_only: false });
         }
-        if is_local(name) {
+        if name.is_local() {
             if self.lan.hosts.contains(&LanHost::Any) {
                 return Ok(Reach { internet: false, lan: PRIVATE.to_vec(), tls_only: false });
             }
@@ -158,13 +159,15 @@ impl Policy {
         }
         let by_connect = target.port == 443 || self.names_in_tcp(target);
         match asked {
-            Asked::Connect if by_connect => Ok(()),
+            Asked::Connect | Asked::Endpoint if by_connect => Ok(()),
             Asked::Http if target.port == 80 => Ok(()),
             Asked::Http if by_connect => Err(refusal(format!(
                 "{target} isn't open to plain HTTP: {}",
                 instead_of_http(target)
             ))),
-            Asked::Connect => Err(refusal(format!("{target} isn't open: {}", tcp_hint(target)))),
+            Asked::Connect | Asked::Endpoint => {
+                Err(refusal(format!("{target} isn't open: {}", tcp_hint(target))))
+            }
             Asked::Http => Err(refusal(format!(
                 "{target} isn't open to plain HTTP, which only port 80 of it is{}",
                 tunnel_hint(target)
@@ -176,7 +179,8 @@ impl Policy {
         asked == Asked::Connect && target.port == 443 && !self.names_in_tcp(target)
     }
 
-    fn names_in_tcp(&self, target: &Target) -> bool {
+    /// Whether `[internet] tcp` names it.
+    pub(crate) fn names_in_tcp(&self, target: &Target) -> bool {
         let meant = |endpoint: &Endpoint| {
             endpoint.port().get() == target.port && endpoint.host().matches(&target.host)
         };
@@ -203,11 +207,6 @@ impl Policy {
         });
         ranges.flatten().collect()
     }
-}
-
-/// Whether only the user's network can know a name.
-fn is_local(name: &HostName) -> bool {
-    !name.as_str().contains('.') || LOCAL.iter().any(|domain| name.is_within(domain))
 }
 
 /// The refusal of a target that `is`, or `resolves to`, an address of such a class.
@@ -380,9 +379,27 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_an_endpoints_name_is_its_ports_alone() {
+        let policy = policy("*", "a.example:5432 b.example:443", "nas.local c.example 10.0.0.0/8");
+        let open = |endpoint| policy.judge(&target(endpoint), Asked::Endpoint);
+        assert!(!open("b.example:443").unwrap().tls_only);
+        let reach = open("a.example:5432").unwrap();
+        assert!(reach.internet && reach.allows("10.0.0.1".parse().unwrap()));
+        for closed in
+            ["a.example:443", "a.example:80", "b.example:5432", "nas.local:5432", "c.example:1"]
+        {
+            let reason = open(closed).unwrap_err().reason;
+            let hint = format!("{closed} isn't open: --tcp {closed}, or tcp in [internet]");
+            assert_eq!(reason, hint);
+        }
+    }
+
+    #[test]
     fn an_endpoint_of_no_open_host_is_closed() {
         let policy = policy("example.com", "github.com:22", "");
-        assert!(policy.judge(&target("github.com:22"), Asked::Connect).is_err());
+        for asked in [Asked::Connect, Asked::Endpoint] {
+            assert!(policy.judge(&target("github.com:22"), asked).is_err());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::net::TcpListener as StdListener;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use lnk_spec::shown::{reason, word};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpStream};
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
@@ -21,13 +22,14 @@ use tokio::task::{LocalSet, spawn_local};
 use crate::calls::{Answer, Calls, Dialing};
 use crate::control::{self, Status};
 use crate::dial::{DialError, Dialer};
+use crate::endpoints::{self, Endpoints};
 use crate::log::{FILE, Log, Sandbox};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
 use crate::refused::RefusedCalls;
 use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
-use crate::{head, http, port};
+use crate::{dns, head, http, port};
 
 /// Connections that wait to be accepted, at most; the system's own limit may be
 /// lower (`net.core.somaxconn`).
@@ -35,22 +37,33 @@ const BACKLOG: i32 = 4096;
 /// How long accepting rests when the system has nothing left for a connection.
 const REST: Duration = Duration::from_millis(100);
 
-/// A listening socket, made in the sandbox's network namespace.
+/// A socket, made in the sandbox's network namespace.
 #[derive(Debug)]
 pub struct Listener {
-    /// Bound there.
-    pub socket: StdListener,
+    /// Bound there; of UDP for [`Serves::NamesByUdp`], else of TCP and listening.
+    pub socket: OwnedFd,
     /// What answers on it.
     pub serves: Serves,
 }
 
 /// What answers on a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Serves {
     /// The proxy.
     Proxy,
     /// This port of this machine's loopback.
     Port(u16),
+    /// The endpoints of this port, told apart by the address dialled.
+    Endpoints {
+        /// The port.
+        port: u16,
+        /// Whether 127.0.0.1 is the same port of this machine's loopback.
+        own: bool,
+    },
+    /// The names of the endpoints, by UDP.
+    NamesByUdp,
+    /// The names of the endpoints, by TCP.
+    NamesByTcp,
 }
 
 /// A running wire. It stops when this is dropped.
@@ -167,17 +180,26 @@ pub(crate) fn raise_descriptors() {
     }
 }
 
-fn ready(listener: Listener) -> io::Result<(TcpListener, Serves)> {
-    listener.socket.set_nonblocking(true)?;
-    rustix::net::listen(&listener.socket, BACKLOG)?;
+/// A socket that is served.
+enum Ready {
+    Tcp(TcpListener, Serves),
+    Udp(UdpSocket),
+}
+
+fn ready(Listener { socket, serves }: Listener) -> io::Result<Ready> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    if serves == Serves::NamesByUdp {
+        return Ok(Ready::Udp(UdpSocket::from_std(socket.into())?));
+    }
+    rustix::net::listen(&socket, BACKLOG)?;
     // What is accepted has it too (tcp(7)).
-    rustix::net::sockopt::set_tcp_nodelay(&listener.socket, true)?;
-    Ok((TcpListener::from_std(listener.socket)?, listener.serves))
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(Ready::Tcp(TcpListener::from_std(socket.into())?, serves))
 }
 
 fn serve(
     runtime: &Runtime,
-    listeners: Vec<(TcpListener, Serves)>,
+    listeners: Vec<Ready>,
     calls: impl FnOnce() -> Calls,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -186,8 +208,14 @@ fn serve(
         let (calls, room) = (Rc::new(calls()), Rc::new(Room::default()));
         let written = Rc::clone(&calls);
         spawn_local(async move { written.log.write_on().await });
-        for (listener, serves) in listeners {
-            spawn_local(accept(listener, serves, Rc::clone(&calls), Rc::clone(&room)));
+        for listener in listeners {
+            let calls = Rc::clone(&calls);
+            match listener {
+                Ready::Tcp(listener, serves) => {
+                    spawn_local(accept(listener, serves, calls, Rc::clone(&room)))
+                }
+                Ready::Udp(socket) => spawn_local(dns::serve_by_udp(socket, calls)),
+            };
         }
         // Nothing is ever sent: the sender is dropped.
         let _ = stopped.await;
@@ -199,6 +227,7 @@ fn serve(
 /// The calls of the product: by the policy and rate, to what the dialler reaches.
 fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
     let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
+    let endpoints = Endpoints::new(policy.clone());
     let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
     let routes = Rc::clone(&dialer);
     let judge = move |target: &Target, asked: Asked| {
@@ -224,7 +253,14 @@ fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
             connected.map(|connected| connected.stream).map_err(undialled)
         })
     };
-    Calls { judge: Box::new(judge), admit: Box::new(admit), dial: Box::new(dial), log, traffic }
+    Calls {
+        judge: Box::new(judge),
+        admit: Box::new(admit),
+        dial: Box::new(dial),
+        log,
+        traffic,
+        endpoints,
+    }
 }
 
 fn forbidden(refusal: Refusal) -> Answer {
@@ -278,6 +314,8 @@ async fn serve_one(
     match serves {
         Serves::Proxy => http::serve(client, &calls, &room).await,
         Serves::Port(port) => port::serve(client, port, &calls, &room).await,
+        Serves::Endpoints { port, own } => endpoints::serve(client, port, own, &calls, &room).await,
+        Serves::NamesByUdp | Serves::NamesByTcp => dns::serve_by_tcp(client, &calls).await,
     }
 }
 

@@ -26,7 +26,7 @@ fn without_descriptors_clients_get_503_and_with_some_again_they_are_served() {
     let least = Rlimit { current: Some(open), maximum: Some(open + ROOM) };
     setrlimit(Resource::Nofile, least).unwrap();
     let wire = Wire::start(
-        vec![Listener { socket: listener, serves: Serves::Proxy }],
+        vec![Listener { socket: listener.into(), serves: Serves::Proxy }],
         Policy::default(),
         Sandbox { name: "run-1".into(), spec: None },
         settings.path(),

@@ -126,7 +126,7 @@ fn lnk_sandbox_run_short() {
     Help:
       -h, --help  Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -195,6 +195,10 @@ fn lnk_sandbox_run_long() {
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
 
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
+
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
@@ -247,6 +251,8 @@ fn lnk_sandbox_run_long() {
         lnk sandbox run --internet-host '*' -- curl -sI https://example.com
       Two machines, one of them in your network:
         lnk sandbox run --internet-host api.example.com --lan-host nas.local -- ./sync
+      A database by its name:
+        lnk sandbox run --internet-host db.example.com --tcp db.example.com:5432 -- ./report
       Look at a repository, then commit to it:
         lnk sandbox run --write . -- git status
         lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
@@ -255,7 +261,7 @@ fn lnk_sandbox_run_long() {
       A sandbox written down:
         lnk sandbox run --spec app.toml -- node app.js
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -303,7 +309,7 @@ fn lnk_sandbox_learn() {
       With grants from flags:
         lnk sandbox learn --write . -- make
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }
@@ -391,6 +397,10 @@ fn lnk_sandbox_spec() {
 
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
+
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
 
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
@@ -507,6 +517,10 @@ fn lnk_sandbox_check() {
           --tcp <HOST:PORT>
               An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
 
+              Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+              one domain. Its host must be one that --internet-host or --lan-host opens.
+              Programs reach it by its own name and port. Repeat it for more.
+
           --upstream <UPSTREAM>
               Where connections leave from: direct, or socks5://127.0.0.1:PORT
 
@@ -546,7 +560,7 @@ fn lnk_sandbox_check() {
       -h, --help
               Show this help: in short with -h, whole with --help
 
-    Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+    Not built yet, so a run with one of them is refused: --model, --tool,
     --browser-host.
     "#);
 }

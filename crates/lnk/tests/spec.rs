@@ -128,18 +128,15 @@ fn the_example_of_the_documentation_runs() {
 fn each_part_that_isnt_built_is_refused_by_name() {
     each!(|env| {
         for (flag, value, section, key, toml) in [
-            ("--tcp", "github.com:22", "internet", "tcp", "['github.com:22']"),
             ("--model", "11434", "localhost", "models", "[11434]"),
             ("--tool", "gh", "tools", "allow", "['gh']"),
             ("--browser-host", "github.com", "browser", "hosts", "['github.com']"),
         ] {
             let run = lnk(env, &["run", flag, value, "--read", ".", "--", "true"]).run();
             run.fails_with(125).stderr_has(flag).stderr_has("built yet in this version");
-            let host = if flag == "--tcp" { "hosts = ['github.com']\n" } else { "" };
-            let spec = format!("[{section}]\n{key} = {toml}\n{host}{ANY}");
+            let spec = format!("[{section}]\n{key} = {toml}\n{ANY}");
             refused(env, &spec, "built yet in this version").stderr_has("--> app.toml:2:");
-            let hosts = if flag == "--tcp" { &["--internet-host", "github.com"][..] } else { &[] };
-            lnk(env, &[&["spec", flag, value], hosts].concat()).run().ok().quiet();
+            lnk(env, &["spec", flag, value]).run().ok().quiet();
             lnk(env, &["spec", "--spec", "app.toml"]).run().ok().quiet();
         }
         files(env, "read = ['.']");

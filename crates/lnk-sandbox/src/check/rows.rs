@@ -9,12 +9,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use lnk_spec::host::{Host, HostPattern};
 use lnk_spec::upstream::Upstream;
 use lnk_spec::{protected, shown};
 
 use super::bait::Bait;
 use super::probe::Answers;
-use super::tries::{Answer, Evidence, GETENT, MountCall, Try};
+use super::tries::{Answer, Evidence, GETENT, MountCall, Protocol, Try};
 use crate::error::{Result, reason};
 use crate::linux::judged::Place;
 use crate::paths::{Identity, real_or_written};
@@ -46,6 +47,20 @@ const CLOSED_TO_YOU: &str = "its permissions close it to you";
 const REFUSED_BY_PROXY: &[i32] = &[libc::EACCES];
 /// The flag that gives this machine's own network.
 const SHARED: &str = "--allow network";
+/// Types of records that a name is asked for.
+const KINDS: [(&str, u16); 9] = [
+    ("A", 1),
+    ("AAAA", 28),
+    ("CNAME", 5),
+    ("MX", 15),
+    ("PTR", 12),
+    ("SRV", 33),
+    ("TXT", 16),
+    ("HTTPS", 65),
+    ("ANY", 255),
+];
+/// An address of 127/8 behind all that may stand for a name.
+const NOBODYS: Ipv4Addr = Ipv4Addr::new(127, 77, 255, 254);
 /// What a network namespace without a route answers.
 const NO_ROUTE: &[i32] = &[libc::ENETUNREACH];
 
@@ -199,6 +214,7 @@ impl<'a> Table<'a> {
         table.unix_sockets()?;
         table.own_addresses()?;
         table.routes();
+        table.named();
         table.proxied();
         table.terminal();
         table.set_id()?;
@@ -716,6 +732,14 @@ impl<'a> Table<'a> {
             let what = format!("reach {host} in this machine's network by the proxy");
             self.opened.push(Opened { what, flag: format!("--lan-host {host}") });
         }
+        for endpoint in &network.internet.tcp {
+            let by_name = match endpoint.host() {
+                HostPattern::One(Host::Address(_)) => "by the proxy",
+                _ => "by its name, and by the proxy",
+            };
+            let what = format!("reach {endpoint} {by_name}");
+            self.opened.push(Opened { what, flag: format!("--tcp {endpoint}") });
+        }
         for port in &network.ports {
             let what = format!("connect to port {port} of this machine's loopback");
             self.opened.push(Opened { what, flag: format!("--port {port}") });
@@ -746,6 +770,29 @@ impl<'a> Table<'a> {
             row.layers = vec![("wire", Seen::Answer)];
             row.optional = Some("this machine has no route there");
         }
+    }
+
+    /// Where endpoints are reached by name: what no name of theirs leads to.
+    fn named(&mut self) {
+        let network = &self.policy.network;
+        let Some(port) = network.named_port().filter(|_| network.has_names()) else { return };
+        let by_udp = KINDS.iter().map(|kind| (*kind, Protocol::Udp));
+        for ((kind, number), by) in by_udp.chain([(KINDS[0], Protocol::Tcp)]) {
+            let protocol = if by == Protocol::Udp { "UDP" } else { "TCP" };
+            let what = format!("look up {kind} of a name that no endpoint has, by {protocol}");
+            // A name that is nobody's (RFC 6761).
+            let name = "lnk-check.invalid".into();
+            let row = self.add(what, Try::LookUp { name, kind: number, by }, &[libc::ENOENT]);
+            // Asks nobody, and shows that this machine looks names up.
+            row.control = Try::Resolve { name: "localhost".into() };
+            row.layers = vec![("wire", Seen::Answer)];
+            row.optional = Some("this machine has no getent");
+        }
+        let to = SocketAddr::from((NOBODYS, port));
+        let what = format!("reach {to}, which stands for no endpoint");
+        let row = self.add(what, Try::Endpoint { to }, &[libc::ECONNRESET]);
+        row.control = Try::Route { to };
+        row.layers = vec![("wire", Seen::Answer)];
     }
 
     // --- the kernel ----------------------------------------------------------

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_wire::address::Class;
+use lnk_wire::dns::message::{Answer as DnsAnswer, Question};
 use rustix::fs::{Access, Mode, OFlags, RenameFlags, StatVfsMountFlags};
 use rustix::mount::{FsOpenFlags, MountFlags, OpenTreeFlags};
 use rustix::net::{AddressFamily, SocketType, ipproto};
@@ -22,7 +23,7 @@ use rustix::process::{Pid, WaitOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::linux::judged::Place;
-use crate::network::PROXY_PORT;
+use crate::network::{NAMES_PORT, PROXY_PORT};
 use crate::paths::Identity;
 
 /// How long a connection or a name may take before it counts as unanswered. The
@@ -77,6 +78,11 @@ pub enum Try {
     ConnectTcp { to: SocketAddr },
     /// Asks the sandbox's proxy for a connection: to what it must refuse only.
     Proxied { to: SocketAddr },
+    /// Connects to an address that stands for an endpoint, and hears whether it stays
+    /// open: to one that stands for none only.
+    Endpoint { to: SocketAddr },
+    /// Asks the sandbox's DNS for a record: of a name that it must not know only.
+    LookUp { name: String, kind: u16, by: Protocol },
     /// Sends a word by UDP: to this machine's own addresses only.
     SendUdp { to: SocketAddr, word: String },
     /// Connects a UDP socket, which looks up a route and sends nothing.
@@ -125,6 +131,15 @@ pub enum MountCall {
     FsOpen,
     /// open_tree(2).
     OpenTree,
+}
+
+/// How DNS is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protocol {
+    /// By a datagram.
+    Udp,
+    /// By a connection.
+    Tcp,
 }
 
 /// How a try ended.
@@ -180,6 +195,8 @@ impl Try {
             }
             Try::ConnectTcp { to } => TcpStream::connect_timeout(to, PATIENCE).map(drop),
             Try::Proxied { to } => proxied(to),
+            Try::Endpoint { to } => endpoint(to),
+            Try::LookUp { name, kind, by } => look_up(name, *kind, *by),
             Try::SendUdp { to, word } => udp(to)?.send_to(word.as_bytes(), to).map(drop),
             Try::Route { to } => udp(to)?.connect(to),
             Try::Ping { to } => ping(*to),
@@ -311,6 +328,56 @@ fn proxied(to: &SocketAddr) -> io::Result<()> {
     let kinds = [Class::Loopback, Class::Private, Class::Metadata, Class::Neighbour];
     let is_kind = kinds.iter().any(|kind| rest.contains(kind.in_words()));
     failed(if is_kind { libc::EACCES } else { libc::EPROTO })
+}
+
+fn endpoint(to: &SocketAddr) -> io::Result<()> {
+    use std::io::Read;
+    let mut stream = TcpStream::connect_timeout(to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    match stream.read(&mut [0]) {
+        Ok(0) => failed(libc::ECONNRESET),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        // Somebody spoke, or waits for what is said.
+        _ => Ok(()),
+    }
+}
+
+fn look_up(name: &str, kind: u16, by: Protocol) -> io::Result<()> {
+    use std::io::{Read, Write};
+    let labels = name.split('.').flat_map(|label| {
+        let length = u8::try_from(label.len()).expect("a label of a try's is short");
+        std::iter::once(length).chain(label.bytes())
+    });
+    let wire: Vec<u8> = labels.chain([0]).collect();
+    let question = Question::new(kind, &wire, kind);
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, NAMES_PORT));
+    let mut answer = vec![0; 65_535];
+    let length = match by {
+        Protocol::Udp => {
+            let socket = udp(&server)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.connect(server)?;
+            socket.send(&question.written())?;
+            socket.recv(&mut answer)?
+        }
+        Protocol::Tcp => {
+            let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let message = question.written();
+            let length = u16::try_from(message.len()).expect("a name is short");
+            stream.write_all(&[&length.to_be_bytes(), message.as_slice()].concat())?;
+            let mut length = [0; 2];
+            stream.read_exact(&mut length)?;
+            let length = usize::from(u16::from_be_bytes(length));
+            stream.read_exact(&mut answer[..length])?;
+            length
+        }
+    };
+    match question.read_answer(&answer[..length]) {
+        Some(DnsAnswer::NoSuchName) => failed(libc::ENOENT),
+        Some(DnsAnswer::Records(_)) => Ok(()),
+        _ => failed(libc::EPROTO),
+    }
 }
 
 fn udp(to: &SocketAddr) -> io::Result<UdpSocket> {

@@ -11,7 +11,7 @@ use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use lnk_wire::policy::Policy as WirePolicy;
 use lnk_wire::refused::RefusedCalls;
-use lnk_wire::wire::{Listener, Serves, Wire};
+use lnk_wire::wire::{Listener, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ use crate::linux::judged::{Executable, Expected, Place};
 use crate::linux::message::{self, FromInner, FromJoiner};
 use crate::linux::{finish, guard, listeners};
 use crate::mountinfo::Mounts;
-use crate::network::PROXY_PORT;
+use crate::network::Listens;
 use crate::paths::Identity;
 use crate::plan::Plan;
 use crate::programs::{ProgramList, Programs};
@@ -305,8 +305,8 @@ struct Run<'a> {
     broker: Option<Broker>,
     /// Tells which programs are started, or refused.
     execs: Option<Execs>,
-    /// Listening sockets of the sandbox's network, until they are served.
-    listeners: Vec<(u16, OwnedFd)>,
+    /// Sockets of the sandbox's network, until they are served.
+    listeners: Vec<(Listens, OwnedFd)>,
     /// Serves them.
     wire: Option<Wire>,
     /// Nothing is left inside that the broker could hear of.
@@ -342,7 +342,9 @@ impl Run<'_> {
             for source in self.wait()? {
                 match source {
                     Source::Signals => self.pass_signals_on()?,
-                    Source::Helper => self.hear_helper()?,
+                    Source::Helper => {
+                        self.hear_helper()?;
+                    }
                     Source::HelperEnd => self.helper_ended()?,
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
@@ -460,14 +462,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn hear_helper(&mut self) -> Result<(), LaunchError> {
-        let Some(helper) = &mut self.joiner else { return Ok(()) };
+    /// Answers one thing that the helper said; whether there was one.
+    fn hear_helper(&mut self) -> Result<bool, LaunchError> {
+        let Some(helper) = &mut self.joiner else { return Ok(false) };
         let Ok(Some(received)) = message::receive::<FromJoiner>(helper.socket.as_fd()) else {
-            return Ok(());
+            return Ok(false);
         };
         match received.message {
-            FromJoiner::Listening(ports) => {
-                self.listeners.extend(ports.into_iter().zip(received.fds));
+            FromJoiner::Listening(listens) => {
+                self.listeners.extend(listens.into_iter().zip(received.fds));
             }
             FromJoiner::Done => helper.done = true,
             FromJoiner::Unsupported(why) => return Err(LaunchError::JoinerUnsupported(why)),
@@ -488,7 +491,7 @@ impl Run<'_> {
                 (self.launch.replace)(path).map_err(failed(lnk_spec::shown::word(path)))?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// bubblewrap's own words, where it failed first, tell more than the
@@ -503,7 +506,8 @@ impl Run<'_> {
     /// The joiner ends when it is done and there is nothing to guard; any other
     /// end ends the run.
     fn helper_ended(&mut self) -> Result<(), LaunchError> {
-        self.hear_helper()?;
+        // It sent several messages, perhaps, before it ended.
+        while self.hear_helper()? {}
         let Some(helper) = &self.joiner else { return Ok(()) };
         let guards = !self.launch.plan.watched.is_empty();
         if helper.done && !guards {
@@ -587,14 +591,15 @@ impl Run<'_> {
     fn serve(&mut self) -> Result<()> {
         let Some(served) = &self.launch.served else { return Ok(()) };
         let listeners = std::mem::take(&mut self.listeners);
-        let ports: Vec<u16> = listeners.iter().map(|(port, _)| *port).collect();
-        if let Some(missing) = self.launch.plan.listens.iter().find(|port| !ports.contains(port)) {
-            return Err(failed(format!("port {missing} inside"))(Errno::BADF));
+        let is_missing = |listens: &&Listens| {
+            listens.at.is_ipv4() && listeners.iter().all(|(its, _)| its != *listens)
+        };
+        if let Some(missing) = self.launch.plan.listens.iter().find(is_missing) {
+            return Err(failed(format!("port {} inside", missing.at.port()))(Errno::BADF));
         }
-        let listeners = listeners.into_iter().map(|(port, socket)| Listener {
-            socket: socket.into(),
-            serves: if port == PROXY_PORT { Serves::Proxy } else { Serves::Port(port) },
-        });
+        let listeners = listeners
+            .into_iter()
+            .map(|(listens, socket)| Listener { socket, serves: listens.serves });
         let Served { policy, sandbox, settings } = served;
         let wire = Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
         self.wire = Some(wire.map_err(|error| match error.kind() {

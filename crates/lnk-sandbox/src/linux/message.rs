@@ -11,6 +11,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::network::Listens;
+
 /// The longest message, bytes: a path, an errno and a few words.
 const MAX_MESSAGE: usize = 16 * 1024;
 /// Descriptors in one message, at most.
@@ -43,9 +45,9 @@ pub enum FromInner {
 /// From the joiner, later the guard, to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromJoiner {
-    /// Listening sockets of the sandbox's network, in this order; the last of them
-    /// come before [`FromJoiner::Done`].
-    Listening(Vec<u16>),
+    /// Sockets of the sandbox's network, in this order; the last of them come before
+    /// [`FromJoiner::Done`].
+    Listening(Vec<Listens>),
     /// Every mount is in place.
     Done,
     /// This kernel or bubblewrap doesn't let a joiner in; nothing ran.

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::calls::{Answer, Calls};
+use crate::endpoints::Endpoints;
 use crate::log::{FILE, Line, Log, Moved, Sandbox, What};
-use crate::policy::{Asked, Reach, Target};
+use crate::policy::{Asked, Policy, Reach, Target};
 use crate::traffic::{Carried, Traffic};
 use crate::wire::{Listener, Serves, Wire, raise_descriptors};
 
@@ -74,7 +75,7 @@ impl Proxy {
         let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
         let counted = Arc::clone(&traffic);
         let calls = move || calls(log, counted);
-        let listeners = vec![Listener { socket, serves }];
+        let listeners = vec![Listener { socket: socket.into(), serves }];
         let wire = Wire::run(listeners, Arc::clone(&traffic), calls).unwrap();
         Proxy { wire, traffic, address, folder }
     }
@@ -134,7 +135,15 @@ fn listed_calls(
             })
         })
     };
-    Calls { judge: Box::new(judge), admit: Box::new(|| Ok(())), dial: Box::new(dial), log, traffic }
+    let endpoints = Endpoints::new(Policy::default());
+    Calls {
+        judge: Box::new(judge),
+        admit: Box::new(|| Ok(())),
+        dial: Box::new(dial),
+        log,
+        traffic,
+        endpoints,
+    }
 }
 
 /// A connection whose reads don't wait for ever.

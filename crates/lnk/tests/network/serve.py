@@ -9,7 +9,8 @@ import urllib.parse
 
 def main():
     name, *arguments = sys.argv[1:]
-    {"http": serve_http, "counter": serve_counter, "dns": serve_names}[name](*arguments)
+    servers = {"http": serve_http, "counter": serve_counter, "dns": serve_names, "first": serve_first}
+    servers[name](*arguments)
 
 
 def serve_http(address, port):
@@ -41,6 +42,25 @@ def serve_http(address, port):
     server = Server((address, int(port)), Handler)
     print("serves", flush=True)
     server.serve_forever()
+
+
+def serve_first(*endpoints):
+    """Speaks first: says where it is, then a line back, and ends."""
+    selector = selectors.DefaultSelector()
+    for endpoint in endpoints:
+        host, _, port = endpoint.rpartition(":")
+        listener = socket.create_server((host, int(port)))
+        selector.register(listener, selectors.EVENT_READ, endpoint)
+    print("serves", flush=True)
+    while True:
+        for ready, _ in selector.select():
+            connection, _ = ready.fileobj.accept()
+            try:
+                with connection, connection.makefile("rb") as lines:
+                    connection.sendall(ready.data.encode() + b"\n")
+                    connection.sendall(lines.readline())
+            except ConnectionError:
+                pass
 
 
 def serve_names(address, name, leads_to):

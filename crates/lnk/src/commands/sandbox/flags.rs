@@ -95,7 +95,11 @@ pub struct Flags {
     internet_host: Vec<InternetHost>,
 
     /// An endpoint of its hosts beyond HTTPS on 443 and HTTP on 80
-    #[arg(long, value_name = "HOST:PORT", help_heading = INTERNET)]
+    ///
+    /// Such as github.com:22, or '*.abc.mongodb.net:27017' for every name under
+    /// one domain. Its host must be one that --internet-host or --lan-host opens.
+    /// Programs reach it by its own name and port. Repeat it for more.
+    #[arg(long, value_name = "HOST:PORT", help_heading = INTERNET, verbatim_doc_comment)]
     tcp: Vec<Endpoint>,
 
     /// Where connections leave from: direct, or socks5://127.0.0.1:PORT

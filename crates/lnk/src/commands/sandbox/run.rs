@@ -22,7 +22,7 @@ use crate::ui::{self, Terminal};
 
 /// What `run` refuses and a spec may say already.
 pub const NOT_BUILT: &str = "\
-Not built yet, so a run with one of them is refused: --tcp, --model, --tool,
+Not built yet, so a run with one of them is refused: --model, --tool,
 --browser-host.";
 
 const EXAMPLES: &str = "\
@@ -39,6 +39,8 @@ Examples:
     lnk sandbox run --internet-host '*' -- curl -sI https://example.com
   Two machines, one of them in your network:
     lnk sandbox run --internet-host api.example.com --lan-host nas.local -- ./sync
+  A database by its name:
+    lnk sandbox run --internet-host db.example.com --tcp db.example.com:5432 -- ./report
   Look at a repository, then commit to it:
     lnk sandbox run --write . -- git status
     lnk sandbox run --write . --write-dot-files . -- git commit -qam fix
@@ -251,6 +253,7 @@ impl Wanted {
         let Spec { internet, lan, localhost, .. } = &self.flags;
         let said = |flag: &str, value: &dyn Display| OsString::from(format!("{flag}{value}"));
         words.extend(internet.hosts.iter().map(|host| said("--internet-host=", host)));
+        words.extend(internet.tcp.iter().map(|endpoint| said("--tcp=", endpoint)));
         words.extend(internet.upstream.iter().map(|upstream| said("--upstream=", upstream)));
         words.extend(internet.per_minute.iter().map(|rate| said("--per-minute=", rate)));
         words.extend(lan.hosts.iter().map(|host| said("--lan-host=", host)));
