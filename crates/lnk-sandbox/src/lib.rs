@@ -20,6 +20,7 @@ pub mod names;
 pub mod network;
 pub mod never;
 pub mod not_run;
+mod notification;
 pub mod paths;
 pub mod plan;
 pub mod policy;

@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::program::Program;
+use lnk_wire::gate::Whose;
+use lnk_wire::log::Sandbox;
+use lnk_wire::paused::Lasting;
 
 use crate::dotfiles::{Cover, Mask};
 use crate::faults::Faults;
@@ -52,6 +55,21 @@ impl Request {
         match self.check {
             Some(check) => format!("check-{check}"),
             None => format!("run-{}", std::process::id()),
+        }
+    }
+
+    /// Whose its wire is. A spec is known by its path, not by a name that it gives
+    /// itself.
+    #[must_use]
+    pub fn whose(&self) -> Whose {
+        let lasting = match &self.spec {
+            Some(spec) if self.check.is_none() => Lasting::Spec(spec.file.clone()),
+            _ => Lasting::Run(self.sandbox()),
+        };
+        Whose {
+            sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone() },
+            lasting,
+            pauses_itself: self.check.is_none(),
         }
     }
 

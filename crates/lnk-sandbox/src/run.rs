@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use lnk_spec::shown;
+use lnk_wire::gate::{Closing, Whose};
+use lnk_wire::paused::{Closed, PAUSES};
 
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
@@ -21,7 +23,7 @@ use crate::programs::refusal::{Adding, Refusals};
 use crate::protected::{Protected, put_back};
 use crate::request::{Renderer, Request};
 use crate::state::Settings;
-use crate::{gitconfig, not_run, programs};
+use crate::{gitconfig, not_run, notification, programs};
 
 /// Something worth a line while or after a program runs.
 #[derive(Clone, Debug)]
@@ -100,10 +102,18 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let placeholders = RefCell::new(protected.placeholders);
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
+    let whose = request.whose();
+    let on_closed = |closing: Closing| {
+        on_notice(Notice::Warning(closed_line(&whose, &closing)));
+        if let (true, Closed::Paused(why)) = (closing.by_itself, &closing.why) {
+            notification::show(&format!("{} is paused", whose.name()), why, caller);
+        }
+    };
     let served = settings.as_ref().filter(|_| policy.network.is_served()).map(|settings| Served {
         policy: policy.network.policy(),
-        sandbox: lnk_wire::log::Sandbox { name: request.sandbox(), spec: request.name.clone() },
+        whose: whose.clone(),
         settings: settings.folder(),
+        on_closed: &on_closed,
     });
     let launch = Launch {
         plan: &plan,
@@ -146,6 +156,24 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         ));
     }
     Ok(outcome)
+}
+
+/// The line for a wire that was closed.
+fn closed_line(whose: &Whose, closing: &Closing) -> String {
+    let name = whose.name();
+    match &closing.why {
+        Closed::Stopped => {
+            "every wire is stopped, this sandbox's too: 'lnk sandbox stop --off' opens them".into()
+        }
+        Closed::Paused(why) => format!(
+            "the wire of {name} is paused: {why}; 'lnk sandbox log --sandbox {name}' shows its \
+             calls, 'lnk sandbox resume {name}' opens it"
+        ),
+        Closed::Unknown(why) => format!(
+            "the wire of {name} is closed, as ~/.config/lnk/sandbox/{PAUSES}, which says whether it \
+             is paused, can't be read or written: {why}"
+        ),
+    }
 }
 
 /// What is done with programs that are told.

@@ -190,11 +190,22 @@ impl Settings {
 /// # Errors
 /// The caller has no home folder, or something on the way is somebody else's.
 pub fn sandbox(caller: &Caller) -> Result<PathBuf> {
-    match Home::of(caller, &Accounts::of(caller.uid, caller.gid)) {
-        Some(home) => home.sandbox(),
-        None => Err(Error::Refused(
+    home(caller)?.sandbox()
+}
+
+/// [`sandbox`], made where it doesn't exist.
+///
+/// # Errors
+/// As for [`sandbox`], and naming the folder that can't be made.
+pub fn make_sandbox(caller: &Caller) -> Result<PathBuf> {
+    home(caller)?.make(&SANDBOX)
+}
+
+fn home(caller: &Caller) -> Result<Home> {
+    Home::of(caller, &Accounts::of(caller.uid, caller.gid)).ok_or_else(|| {
+        Error::Refused(
             "you have no home folder in which Link's settings could be; set HOME to one of yours"
                 .into(),
-        )),
-    }
+        )
+    })
 }

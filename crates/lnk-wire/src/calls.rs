@@ -1,13 +1,17 @@
 //! A wire's calls: judged, dialled, logged and counted, however they ask.
 
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lnk_spec::shown::reason;
 use tokio::net::TcpStream;
 
+use crate::control::Looked;
 use crate::endpoints::Endpoints;
+use crate::gate::{Closing, Closings, Gate, until};
 use crate::log::{Call, Log, Verb};
 use crate::policy::{Asked, Reach, Target};
 use crate::traffic::Traffic;
@@ -16,6 +20,9 @@ use crate::traffic::Traffic;
 const HTTPS: u16 = 443;
 /// Where all of a name's addresses are closed, that shows only when it's dialled.
 const FORBIDDEN: u16 = 403;
+
+/// How long what was found by itself answers whoever asks.
+const JUST_NOW: Duration = Duration::from_secs(1);
 
 /// A connection that is being made.
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<TcpStream, Answer>>>>;
@@ -37,6 +44,14 @@ pub(crate) struct Calls {
     pub traffic: Arc<Traffic>,
     /// What has a name inside.
     pub endpoints: Endpoints,
+    /// Whether any is let through.
+    pub gate: Gate,
+    /// Those that are open.
+    pub opened: Cell<u64>,
+    /// What was found by itself, and when, in case somebody just then asks for it.
+    pub found: Cell<Option<(Instant, Looked)>>,
+    /// Hears of the wire's closing.
+    pub on_closed: Box<dyn Fn(Closing)>,
 }
 
 /// What a client gets in place of what it asked for.
@@ -48,6 +63,44 @@ pub(crate) struct Answer {
     pub reason: String,
     /// Whole seconds after which to ask again.
     pub retry_after: Option<u64>,
+    /// As [`Refusal::metadata`](crate::policy::Refusal::metadata).
+    pub metadata: bool,
+}
+
+impl Answer {
+    /// One that isn't to be asked for again.
+    pub fn new(status: u16, reason: impl Into<String>) -> Answer {
+        Answer { status, reason: reason.into(), retry_after: None, metadata: false }
+    }
+}
+
+/// A connection of a call. Where the wire is closed while it's open, nothing of it goes
+/// on: not even what the kernel holds of it.
+pub(crate) struct Origin {
+    stream: TcpStream,
+    closings: Closings,
+}
+
+impl Deref for Origin {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl DerefMut for Origin {
+    fn deref_mut(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        if self.closings.any() {
+            let _ = self.stream.set_zero_linger();
+        }
+    }
 }
 
 /// A call that has its connection.
@@ -55,7 +108,7 @@ pub(crate) struct Reached<'c> {
     pub call: Begun<'c>,
     /// As [`Reach::tls_only`].
     pub tls_only: bool,
-    pub origin: TcpStream,
+    pub origin: Origin,
 }
 
 impl Calls {
@@ -67,15 +120,25 @@ impl Calls {
             Asked::Http => Verb::Http,
         };
         let call = self.log.call(verb, &target.host, target.port);
+        self.refuse_closed(&call)?;
         let reach = (self.judge)(target, asked)
-            .inspect_err(|answer| self.log.turned_away(&call, &answer.reason))?;
+            .inspect_err(|answer| self.turned_away(&call, &answer.reason, answer.metadata))?;
         let tls_only = reach.tls_only;
         let call = self.begin(call)?;
-        match (self.dial)(target.clone(), reach).await {
-            Ok(origin) => Ok(Reached { call, tls_only, origin }),
+        let dialed = until(self.gate.closings().next(), (self.dial)(target.clone(), reach)).await;
+        if let Some(reason) = self.gate.refusal() {
+            call.refused(&reason);
+            return Err(Answer::new(FORBIDDEN, reason));
+        }
+        // Closed and opened again meanwhile.
+        let dialed = dialed.unwrap_or_else(|| {
+            Err(Answer::new(503, "the wire was closed meanwhile and is open again: ask again"))
+        });
+        match dialed {
+            Ok(origin) => Ok(Reached { call, tls_only, origin: self.origin(origin) }),
             Err(answer) => {
                 match answer.status {
-                    FORBIDDEN => call.refused(&answer.reason),
+                    FORBIDDEN => call.refused_for(&answer.reason, answer.metadata),
                     _ => call.failed(&answer.reason),
                 }
                 Err(answer)
@@ -83,10 +146,76 @@ impl Calls {
         }
     }
 
-    /// Begins a call that is judged, where the minute has room for it.
+    /// Begins a call that is judged, where the wire is open and the minute has room for
+    /// it.
     pub fn begin(&self, call: Call) -> Result<Begun<'_>, Answer> {
+        self.refuse_closed(&call)?;
         (self.admit)().inspect_err(|answer| self.log.turned_away(&call, &answer.reason))?;
         Ok(Begun { calls: self, call: Some(call) })
+    }
+
+    /// Writes down a call that is refused before anybody is asked for it, and counts it,
+    /// which may close the wire.
+    pub fn turned_away(&self, call: &Call, reason: &str, metadata: bool) {
+        self.log.turned_away(call, reason);
+        self.count_refused(call, metadata);
+    }
+
+    fn count_refused(&self, call: &Call, metadata: bool) {
+        if let Some(closing) = self.gate.refused(call.target(), metadata) {
+            self.closed(closing);
+        }
+    }
+
+    /// Refuses a call where the wire is closed.
+    pub fn refuse_closed(&self, call: &Call) -> Result<(), Answer> {
+        match self.gate.refusal() {
+            None => Ok(()),
+            Some(reason) => {
+                self.log.turned_away(call, &reason);
+                Err(Answer::new(FORBIDDEN, reason))
+            }
+        }
+    }
+
+    /// Looks by itself.
+    pub fn look_now(&self) {
+        let looked = self.look();
+        if looked.changed {
+            self.found.set(Some((Instant::now(), looked)));
+        }
+    }
+
+    /// Looks for somebody who changed it a moment ago.
+    pub fn look_for(&self) -> Looked {
+        let looked = self.look();
+        let found = self.found.take().filter(|(at, _)| at.elapsed() < JUST_NOW);
+        found.filter(|_| !looked.changed).map_or(looked, |(_, found)| found)
+    }
+
+    /// Reads again whether the wire is closed. Open calls end by it.
+    fn look(&self) -> Looked {
+        let (was_open, open) = (self.gate.refusal().is_none(), self.opened.get());
+        let closing = self.gate.look();
+        let ended = if closing.is_some() { open } else { 0 };
+        if let Some(closing) = closing {
+            self.closed(closing);
+        }
+        let closed = self.gate.refusal().is_some();
+        Looked { closed, changed: closed == was_open, ended }
+    }
+
+    /// Writes down that the wire was closed, and says so.
+    pub fn closed(&self, closing: Closing) {
+        if let Some(reason) = self.gate.refusal() {
+            self.log.closed(&reason);
+        }
+        (self.on_closed)(closing);
+    }
+
+    /// A connection of one of the calls.
+    pub fn origin(&self, stream: TcpStream) -> Origin {
+        Origin { stream, closings: self.gate.closings() }
     }
 }
 
@@ -102,17 +231,27 @@ impl<'c> Begun<'c> {
     /// Lets it through, once that is written down.
     pub fn open(mut self) -> Result<Open<'c>, Answer> {
         let (calls, call) = (self.calls, self.take());
-        calls.log.allowed(&call).map_err(|error| Answer {
-            status: 503,
-            reason: format!("the log of calls can't be written: {}", reason(&error)),
-            retry_after: None,
+        if let Some(reason) = calls.gate.refusal() {
+            calls.log.refused(&call, &reason);
+            return Err(Answer::new(FORBIDDEN, reason));
+        }
+        calls.log.allowed(&call).map_err(|error| {
+            Answer::new(503, format!("the log of calls can't be written: {}", reason(&error)))
         })?;
+        calls.opened.set(calls.opened.get() + 1);
         let (up, down) = (Cell::new(0), Cell::new(0));
         Ok(Open { calls, call, up, down, failed: Cell::new(false) })
     }
 
-    /// It isn't let through.
-    pub fn refused(mut self, reason: &str) {
+    /// It isn't let through, for what it is.
+    pub fn refused_for(mut self, reason: &str, metadata: bool) {
+        let call = self.take();
+        self.calls.log.refused(&call, reason);
+        self.calls.count_refused(&call, metadata);
+    }
+
+    /// It isn't let through, whatever it is.
+    fn refused(mut self, reason: &str) {
         let call = self.take();
         self.calls.log.refused(&call, reason);
     }
@@ -131,7 +270,10 @@ impl<'c> Begun<'c> {
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            self.calls.log.failed(&call, "the sandbox ended before anybody answered");
+            match self.calls.gate.refusal() {
+                Some(reason) => self.calls.log.refused(&call, &reason),
+                None => self.calls.log.failed(&call, "the sandbox ended before anybody answered"),
+            }
         }
     }
 }
@@ -168,6 +310,7 @@ impl Open<'_> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
+        self.calls.opened.set(self.calls.opened.get() - 1);
         if !self.failed.get() {
             self.calls.log.ended(&self.call, self.up.get(), self.down.get());
         }

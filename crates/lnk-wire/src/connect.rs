@@ -36,7 +36,7 @@ pub(crate) async fn serve(mut client: TcpStream, mut early: Buffer, target: Targ
             Err(_) => Some("no whole TLS hello came within 10 seconds".to_owned()),
         };
         if let Some(reason) = reason {
-            return call.refused(&reason);
+            return call.refused_for(&reason, false);
         }
         if early.is_empty() {
             // Opened in advance, and not used.

@@ -20,6 +20,7 @@ use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::paused::Lasting;
 use crate::traffic::Carried;
 
 /// The folder of the sockets, in the sandbox's settings.
@@ -45,6 +46,8 @@ const BACKLOG: i32 = 128;
 pub enum Request {
     /// How it is: answered by [`Answer::Status`].
     Status,
+    /// To read again whether it's closed: answered by [`Answer::Looked`].
+    Look,
 }
 
 /// What a wire answers.
@@ -53,6 +56,8 @@ pub enum Request {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(Status),
+    /// To [`Request::Look`].
+    Looked(Looked),
     /// To what this version doesn't know.
     NotUnderstood,
 }
@@ -66,9 +71,35 @@ pub struct Status {
     pub pid: u32,
     /// The spec's name.
     pub spec: Option<String>,
+    /// What its pauses belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasting: Option<Lasting>,
+    /// Why it lets nothing through, if it doesn't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
     /// What it has carried, and since when.
     #[serde(flatten)]
     pub traffic: Carried,
+}
+
+/// What a wire found when it looked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    /// Whether it lets nothing through now.
+    pub closed: bool,
+    /// Whether that is otherwise than before.
+    pub changed: bool,
+    /// Open calls that ended by it.
+    pub ended: u64,
+}
+
+/// What came of telling every running wire to look.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// What those found that answered, by name.
+    pub wires: Vec<(String, Looked)>,
+    /// The names of those that didn't within a second.
+    pub silent: Vec<String>,
 }
 
 /// The wires that run.
@@ -100,7 +131,7 @@ impl Listener {
             return Err(Errno::INVAL.into());
         }
         let folder = make_folder(settings)?;
-        let _lock = lock(&folder)?;
+        let _lock = lock(&folder, LOCK, PATIENCE)?;
         let file = format!("{name}{SOCKET}");
         match connect(&folder, &file) {
             Err(Errno::NOENT) => {}
@@ -177,19 +208,56 @@ async fn serve_one(
 /// # Errors
 /// The folder can't be read.
 pub fn list(settings: &Path) -> io::Result<Running> {
+    let (answers, mut silent) = ask_all(settings, &Request::Status)?;
+    let mut wires = Vec::new();
+    for (name, answer) in answers {
+        match answer {
+            Answer::Status(status) => wires.push(status),
+            _ => silent.push(name),
+        }
+    }
+    wires.sort_by(|a, b| a.name.cmp(&b.name));
+    silent.sort();
+    Ok(Running { wires, silent })
+}
+
+/// Tells every running wire to read again whether it's closed. One that doesn't answer
+/// does so by itself, within half a second once it goes on.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn tell(settings: &Path) -> io::Result<Told> {
+    let (answers, mut silent) = ask_all(settings, &Request::Look)?;
+    let mut wires = Vec::new();
+    for (name, answer) in answers {
+        match answer {
+            Answer::Looked(looked) => wires.push((name, looked)),
+            _ => silent.push(name),
+        }
+    }
+    wires.sort_by(|a, b| a.0.cmp(&b.0));
+    silent.sort();
+    Ok(Told { wires, silent })
+}
+
+/// What wires answered, by name, and those that didn't.
+type Answers = (Vec<(String, Answer)>, Vec<String>);
+
+/// What each wire answers within a second, and those that don't, by their sockets.
+/// Sockets of runs that are dead are removed.
+fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
     let Some(folder) = open_folder(settings)? else {
-        return Ok(Running::default());
+        return Ok((Vec::new(), Vec::new()));
     };
-    let mut asked = Vec::new();
-    let mut running = Running::default();
+    let (mut asked, mut answers, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let mut any_dead = false;
     for name in names(&folder)? {
-        match ask(&folder, &name) {
+        match ask(&folder, &name, question) {
             Ok(stream) => asked.push((name, stream)),
             Err(Errno::CONNREFUSED) => any_dead = true,
             // It ended just now.
             Err(Errno::NOENT | Errno::PIPE | Errno::CONNRESET) => {}
-            Err(_) => running.silent.push(name),
+            Err(_) => silent.push(name),
         }
     }
     if any_dead {
@@ -198,23 +266,21 @@ pub fn list(settings: &Path) -> io::Result<Running> {
     let deadline = Instant::now() + PATIENCE;
     for (name, stream) in asked {
         match answer(stream, deadline) {
-            Ok(Some(Answer::Status(status))) => running.wires.push(status),
+            Ok(Some(answer)) => answers.push((name, answer)),
             Ok(None) => {}
-            Ok(Some(Answer::NotUnderstood)) | Err(_) => running.silent.push(name),
+            Err(_) => silent.push(name),
         }
     }
-    running.wires.sort_by(|a, b| a.name.cmp(&b.name));
-    running.silent.sort();
-    Ok(running)
+    Ok((answers, silent))
 }
 
 /// Sends the question, without waiting for anything.
-fn ask(folder: &OwnedFd, name: &str) -> Result<UnixStream, Errno> {
+fn ask(folder: &OwnedFd, name: &str, question: &Request) -> Result<UnixStream, Errno> {
     let stream = UnixStream::from(connect(folder, &format!("{name}{SOCKET}"))?);
     if socket_peercred(&stream)?.uid != getuid() {
         return Err(Errno::PERM);
     }
-    match (&stream).write_all(&message(&Request::Status)) {
+    match (&stream).write_all(&message(question)) {
         Ok(()) => Ok(stream),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
@@ -251,7 +317,7 @@ fn message(content: &impl Serialize) -> Vec<u8> {
 
 /// Removes the sockets that nobody listens at. Under the lock nobody makes one.
 fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
-    let _lock = lock(folder)?;
+    let _lock = lock(folder, LOCK, PATIENCE)?;
     for name in names(folder)? {
         let file = format!("{name}{SOCKET}");
         if connect(folder, &file).is_err_and(|error| error == Errno::CONNREFUSED) {
@@ -329,12 +395,12 @@ fn id(folder: impl AsFd, file: &str) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Waits for the lock, which nobody holds for more than a moment, but not for ever:
-/// a process may have been stopped with it.
-fn lock(folder: &OwnedFd) -> io::Result<File> {
+/// Waits for a lock in a folder, which nobody holds for more than a moment, but not for
+/// ever: a process may have been stopped with it.
+pub(crate) fn lock(folder: &OwnedFd, name: &str, patience: Duration) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let lock = File::from(openat(folder, LOCK, flags, Mode::RUSR | Mode::WUSR)?);
-    let deadline = Instant::now() + PATIENCE;
+    let lock = File::from(openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?);
+    let deadline = Instant::now() + patience;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
@@ -354,6 +420,8 @@ mod tests {
     use crate::traffic::Traffic;
     use tokio::task::LocalSet;
 
+    const LOOKED: Looked = Looked { closed: true, changed: true, ended: 3 };
+
     /// Serves a wire's socket on a thread of its own as long as `during` runs.
     fn served<T>(listener: Listener, name: &str, during: impl FnOnce() -> T) -> T {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -365,6 +433,7 @@ mod tests {
                 LocalSet::new().block_on(&runtime, async move {
                     let answer = move |request| match request {
                         Request::Status => Answer::Status(status(&name)),
+                        Request::Look => Answer::Looked(LOOKED),
                     };
                     tokio::task::spawn_local(serve(listener, answer));
                     let _ = stopped.await;
@@ -380,7 +449,14 @@ mod tests {
         let traffic = Traffic::start();
         traffic.sent(5);
         let traffic = Carried { since: jiff::Timestamp::UNIX_EPOCH, ..traffic.carried() };
-        Status { name: name.into(), pid: 7, spec: Some("app".into()), traffic }
+        Status {
+            name: name.into(),
+            pid: 7,
+            spec: Some("app".into()),
+            lasting: Some(Lasting::Spec("/app.toml".into())),
+            closed: None,
+            traffic,
+        }
     }
 
     #[test]
@@ -438,6 +514,16 @@ mod tests {
         assert_eq!(running.wires.len(), 1);
         assert!(started.elapsed() < 2 * PATIENCE);
         drop(hanging);
+    }
+
+    #[test]
+    fn every_wire_is_told_to_look() {
+        let settings = tempfile::tempdir().unwrap();
+        let live = Listener::bind(settings.path(), "run-1").unwrap();
+        let _hanging = Listener::bind(settings.path(), "run-2").unwrap();
+        let told = served(live, "run-1", || tell(settings.path()).unwrap());
+        assert_eq!(told.wires, [("run-1".to_owned(), LOOKED)]);
+        assert_eq!(told.silent, ["run-2"]);
     }
 
     #[test]

@@ -170,5 +170,5 @@ fn refuse(to: Ipv4Addr, port: u16, calls: &Calls) {
         let reason = "this address stands for no name of an endpoint".to_owned();
         (calls.log.call(Verb::Unknown, to, port), reason)
     };
-    calls.log.turned_away(&call, &reason);
+    calls.turned_away(&call, &reason, false);
 }

@@ -39,7 +39,7 @@ pub(crate) async fn serve(mut client: TcpStream, calls: &Calls, room: &Rc<Room>)
             Ok(Err(Unread::NoRoom)) => {
                 drop(buffer);
                 room.say(&calls.log, NO_ROOM);
-                let answer = Answer { status: 503, reason: NO_ROOM.to_owned(), retry_after: None };
+                let answer = Answer::new(503, NO_ROOM);
                 return self::answer(client, &answer).await;
             }
             Ok(Err(Unread::Bad(bad))) => return refuse_unread(client, bad, calls).await,
@@ -119,9 +119,11 @@ fn has_blank_line(bytes: &[u8], seen: usize) -> bool {
 
 async fn refuse_unread(client: TcpStream, bad: Bad, calls: &Calls) {
     let call = calls.log.unknown_call(&bad.target);
-    calls.log.turned_away(&call, &bad.reason);
-    let refused = Answer { status: bad.status, reason: bad.reason, retry_after: None };
-    answer(client, &refused).await;
+    if let Err(closed) = calls.refuse_closed(&call) {
+        return answer(client, &closed).await;
+    }
+    calls.turned_away(&call, &bad.reason, false);
+    answer(client, &Answer::new(bad.status, bad.reason)).await;
 }
 
 /// Answers in place of whoever was asked for, and ends the connection.
@@ -169,7 +171,7 @@ enum Next {
 }
 
 fn own_answer(status: u16, reason: &str) -> Next {
-    Next::Answer(Answer { status, reason: reason.to_owned(), retry_after: None })
+    Next::Answer(Answer::new(status, reason))
 }
 
 async fn exchange(

@@ -20,7 +20,7 @@ pub(crate) async fn serve(mut client: TcpStream, port: u16, calls: &Calls, room:
         return reset(client);
     };
     let mut service = match dial(port).await {
-        Ok(service) => service,
+        Ok(service) => calls.origin(service),
         Err(error) => {
             call.failed(&format!("nothing answers on it: {}", reason(&error)));
             return reset(client);

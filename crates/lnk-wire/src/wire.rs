@@ -1,16 +1,18 @@
 //! A sandbox's wire: one thread that serves its listeners.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lnk_spec::shown::{reason, word};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,9 @@ use crate::calls::{Answer, Calls, Dialing};
 use crate::control::{self, Status};
 use crate::dial::{DialError, Dialer};
 use crate::endpoints::{self, Endpoints};
-use crate::log::{FILE, Log, Sandbox};
+use crate::gate::{Closing, Gate, Whose, until};
+use crate::log::{FILE, Log};
+use crate::paused::{Lasting, State};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
 use crate::refused::RefusedCalls;
@@ -36,6 +40,10 @@ use crate::{dns, head, http, port};
 const BACKLOG: i32 = 4096;
 /// How long accepting rests when the system has nothing left for a connection.
 const REST: Duration = Duration::from_millis(100);
+
+/// How often it's looked whether the wire is closed, where nobody says so: another run
+/// may have paused the name that they share.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A socket, made in the sandbox's network namespace.
 #[derive(Debug)]
@@ -69,14 +77,22 @@ pub enum Serves {
 /// A running wire. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Wire {
+    serving: Serving,
+    traffic: Arc<Traffic>,
+    closings: mpsc::Receiver<Closing>,
+    has_closed: Arc<OwnedFd>,
+}
+
+/// The thread of a wire. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    traffic: Arc<Traffic>,
 }
 
 impl Wire {
-    /// Serves a sandbox's listeners on a thread of its own, with its log and control
-    /// socket in `settings`, the folder `~/.config/lnk/sandbox`.
+    /// Serves a sandbox's listeners on a thread of its own, with its log, its control
+    /// socket and what closes it in `settings`, the folder `~/.config/lnk/sandbox`.
     ///
     /// The process's soft limit of descriptors is raised to the hard one. Programs
     /// started later inherit that, and some don't take it well (`select`): start the
@@ -88,47 +104,48 @@ impl Wire {
     pub fn start(
         listeners: Vec<Listener>,
         policy: Policy,
-        sandbox: Sandbox,
+        whose: Whose,
         settings: &Path,
     ) -> io::Result<Wire> {
         raise_descriptors();
         let traffic = Arc::new(Traffic::start());
-        let log = Log::open(settings, sandbox.clone(), Arc::clone(&traffic));
+        let log = Log::open(settings, whose.sandbox.clone(), Arc::clone(&traffic));
         let log = log.map_err(on(settings.join(FILE)))?;
-        let control = control::Listener::bind(settings, &sandbox.name);
+        let control = control::Listener::bind(settings, &whose.sandbox.name);
         let control = control.map_err(on(settings.join(control::FOLDER)))?;
-        let counted = Arc::clone(&traffic);
-        let answer = move |asked| match asked {
-            control::Request::Status => control::Answer::Status(Status {
-                name: sandbox.name.clone(),
-                pid: std::process::id(),
-                spec: sandbox.spec.clone(),
-                traffic: counted.carried(),
-            }),
+        // After the socket is there: what changes from now on is said at it.
+        let state = State::open(settings)?;
+        if let Lasting::Run(_) = whose.lasting {
+            // Of an earlier one with the number, which was killed. Where that fails, the
+            // wire can't tell whether it's closed.
+            let _ = state.resume(&whose.lasting);
+        }
+        let closed = state.closed(&whose.lasting);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let has_closed = Arc::new(eventfd(0, flags)?);
+        let (closings, heard) = mpsc::channel();
+        let wake = Arc::clone(&has_closed);
+        let on_closed = move |closing| {
+            // Whoever doesn't hear it any more is at its end.
+            let _ = closings.send(closing);
+            let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
         };
+        let first = closed.clone().map(|why| Closing { why, by_itself: false });
+        first.iter().cloned().for_each(&on_closed);
         let counted = Arc::clone(&traffic);
-        Wire::run(listeners, traffic, move || {
+        let calls = move || {
+            let reason = closed.as_ref().map(|closed| whose.reason(closed));
+            reason.iter().for_each(|reason| log.closed(reason));
+            let gate = Gate::new(whose.clone(), Some(state), closed);
+            let calls = judged_calls(policy, log, counted, gate, Box::new(on_closed));
+            let calls = Rc::new(calls);
+            let asked = Rc::clone(&calls);
             // Where it can't be served, nobody can ask; the wire does its work.
-            spawn_local(control::serve(control, answer));
-            judged_calls(policy, log, counted)
-        })
-    }
-
-    /// Serves listeners with calls that are made on the wire's own thread.
-    pub(crate) fn run(
-        listeners: Vec<Listener>,
-        traffic: Arc<Traffic>,
-        calls: impl FnOnce() -> Calls + Send + 'static,
-    ) -> io::Result<Wire> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let listeners = {
-            let _entered = runtime.enter();
-            listeners.into_iter().map(ready).collect::<io::Result<Vec<_>>>()?
+            spawn_local(control::serve(control, move |question| answer(question, &whose, &asked)));
+            calls
         };
-        let (stop, stopped) = oneshot::channel();
-        let serve = move || serve(&runtime, listeners, calls, stopped);
-        let thread = thread::Builder::new().name("lnk-wire".to_owned()).spawn(serve)?;
-        Ok(Wire { stop: Some(stop), thread: Some(thread), traffic })
+        let serving = Serving::start(listeners, calls)?;
+        Ok(Wire { serving, traffic, closings: heard, has_closed })
     }
 
     /// What it has carried so far.
@@ -143,6 +160,50 @@ impl Wire {
         self.traffic.refusals.calls()
     }
 
+    /// Is readable when it was closed: see [`Wire::next_closing`].
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.has_closed.as_fd()
+    }
+
+    /// A closing that wasn't heard of yet, the first first: one from its start is there
+    /// at once.
+    #[must_use]
+    pub fn next_closing(&self) -> Option<Closing> {
+        let closing = self.closings.try_recv().ok();
+        if closing.is_none() {
+            // Only so is it silent again.
+            let _ = rustix::io::read(&self.has_closed, &mut [0; 8]);
+            // One that came in between.
+            return self.closings.try_recv().ok();
+        }
+        closing
+    }
+
+    /// Stops it: every open call ends, its end is in the log, and the listeners are
+    /// closed when this returns.
+    pub fn stop(self) {
+        self.serving.stop();
+    }
+}
+
+impl Serving {
+    /// Serves listeners with calls that are made on the wire's own thread.
+    pub fn start(
+        listeners: Vec<Listener>,
+        calls: impl FnOnce() -> Rc<Calls> + Send + 'static,
+    ) -> io::Result<Serving> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let listeners = {
+            let _entered = runtime.enter();
+            listeners.into_iter().map(ready).collect::<io::Result<Vec<_>>>()?
+        };
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || serve(&runtime, listeners, calls, stopped);
+        let thread = thread::Builder::new().name("lnk-wire".to_owned()).spawn(serve)?;
+        Ok(Serving { stop: Some(stop), thread: Some(thread) })
+    }
+
     /// Stops it: every open call ends, its end is in the log, and the listeners are
     /// closed when this returns.
     pub fn stop(self) {
@@ -150,7 +211,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for Serving {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -200,14 +261,15 @@ fn ready(Listener { socket, serves }: Listener) -> io::Result<Ready> {
 fn serve(
     runtime: &Runtime,
     listeners: Vec<Ready>,
-    calls: impl FnOnce() -> Calls,
+    calls: impl FnOnce() -> Rc<Calls>,
     stopped: oneshot::Receiver<()>,
 ) {
     let local = LocalSet::new();
     local.block_on(runtime, async {
-        let (calls, room) = (Rc::new(calls()), Rc::new(Room::default()));
+        let (calls, room) = (calls(), Rc::new(Room::default()));
         let written = Rc::clone(&calls);
         spawn_local(async move { written.log.write_on().await });
+        spawn_local(look_on(Rc::clone(&calls)));
         for listener in listeners {
             let calls = Rc::clone(&calls);
             match listener {
@@ -225,7 +287,13 @@ fn serve(
 }
 
 /// The calls of the product: by the policy and rate, to what the dialler reaches.
-fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
+fn judged_calls(
+    policy: Policy,
+    log: Log,
+    traffic: Arc<Traffic>,
+    gate: Gate,
+    on_closed: Box<dyn Fn(Closing)>,
+) -> Calls {
     let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
     let endpoints = Endpoints::new(policy.clone());
     let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
@@ -236,14 +304,13 @@ fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
     };
     let admit = move || -> Result<(), Answer> {
         let Some((most, rate)) = &rate else { return Ok(()) };
-        rate.borrow_mut().take(Instant::now()).map_err(|after| Answer {
-            status: 429,
-            reason: format!(
+        rate.borrow_mut().take(Instant::now()).map_err(|after| {
+            let reason = format!(
                 "{} calls a minute are let through and were made: ask again in {} s",
                 most.get(),
                 after.0
-            ),
-            retry_after: Some(after.0),
+            );
+            Answer { retry_after: Some(after.0), ..Answer::new(429, reason) }
         })
     };
     let dial = move |target: Target, reach: Reach| -> Dialing {
@@ -253,18 +320,36 @@ fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>) -> Calls {
             connected.map(|connected| connected.stream).map_err(undialled)
         })
     };
-    Calls {
-        judge: Box::new(judge),
-        admit: Box::new(admit),
-        dial: Box::new(dial),
-        log,
-        traffic,
-        endpoints,
+    let (judge, admit, dial) = (Box::new(judge), Box::new(admit), Box::new(dial));
+    let (opened, found) = (Cell::new(0), Cell::new(None));
+    Calls { judge, admit, dial, log, traffic, endpoints, gate, opened, found, on_closed }
+}
+
+/// Answers what is asked at the control socket.
+fn answer(question: control::Request, whose: &Whose, calls: &Calls) -> control::Answer {
+    match question {
+        control::Request::Status => control::Answer::Status(Status {
+            name: whose.sandbox.name.clone(),
+            pid: std::process::id(),
+            spec: whose.sandbox.spec.clone(),
+            lasting: Some(whose.lasting.clone()),
+            closed: calls.gate.refusal(),
+            traffic: calls.traffic.carried(),
+        }),
+        control::Request::Look => control::Answer::Looked(calls.look_for()),
+    }
+}
+
+/// Looks whether the wire is closed, until it ends.
+async fn look_on(calls: Rc<Calls>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        calls.look_now();
     }
 }
 
 fn forbidden(refusal: Refusal) -> Answer {
-    Answer { status: 403, reason: refusal.reason, retry_after: None }
+    Answer { metadata: refusal.metadata, ..Answer::new(403, refusal.reason) }
 }
 
 fn undialled(error: DialError) -> Answer {
@@ -274,7 +359,7 @@ fn undialled(error: DialError) -> Answer {
         DialError::TimedOut | DialError::NoAnswer => 504,
         _ => 502,
     };
-    Answer { status, reason: error.to_string(), retry_after: None }
+    Answer::new(status, error.to_string())
 }
 
 /// Accepts connections until the wire stops.
@@ -311,12 +396,18 @@ async fn serve_one(
     room: Rc<Room>,
     _place: Held,
 ) {
+    // What comes after a closing is refused call by call.
+    let closing = calls.gate.closings().next();
     match serves {
-        Serves::Proxy => http::serve(client, &calls, &room).await,
-        Serves::Port(port) => port::serve(client, port, &calls, &room).await,
-        Serves::Endpoints { port, own } => endpoints::serve(client, port, own, &calls, &room).await,
-        Serves::NamesByUdp | Serves::NamesByTcp => dns::serve_by_tcp(client, &calls).await,
-    }
+        Serves::Proxy => until(closing, http::serve(client, &calls, &room)).await,
+        Serves::Port(port) => until(closing, port::serve(client, port, &calls, &room)).await,
+        Serves::Endpoints { port, own } => {
+            until(closing, endpoints::serve(client, port, own, &calls, &room)).await
+        }
+        Serves::NamesByUdp | Serves::NamesByTcp => {
+            until(closing, dns::serve_by_tcp(client, &calls)).await
+        }
+    };
 }
 
 /// Whether this process, or the system, has no descriptor left.

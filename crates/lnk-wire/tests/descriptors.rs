@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use lnk_wire::gate::Whose;
 use lnk_wire::log::{FILE, Line, Sandbox, What};
+use lnk_wire::paused::Lasting;
 use lnk_wire::policy::Policy;
 use lnk_wire::wire::{Listener, Serves, Wire};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,7 +30,11 @@ fn without_descriptors_clients_get_503_and_with_some_again_they_are_served() {
     let wire = Wire::start(
         vec![Listener { socket: listener.into(), serves: Serves::Proxy }],
         Policy::default(),
-        Sandbox { name: "run-1".into(), spec: None },
+        Whose {
+            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            lasting: Lasting::Run("run-1".into()),
+            pauses_itself: true,
+        },
         settings.path(),
     )
     .unwrap();

@@ -45,6 +45,10 @@ fn lnk_sandbox() {
       check        Try from inside what the sandbox shouldn't allow
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
+      stop         Close every sandbox's wire
+      pause        Close one sandbox's wire
+      resume       Open a sandbox's wire again
+      paused       Show which wires are closed, since when, and why
 
     Options:
       -h, --help  Print help (see more with '--help')
@@ -69,6 +73,10 @@ fn lnk_sandbox() {
       check        Try from inside what the sandbox shouldn't allow
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
+      stop         Close every sandbox's wire
+      pause        Close one sandbox's wire
+      resume       Open a sandbox's wire again
+      paused       Show which wires are closed, since when, and why
 
     Options:
       -h, --help
@@ -639,6 +647,93 @@ fn lnk_sandbox_traffic() {
 }
 
 #[test]
+fn lnk_sandbox_stop() {
+    insta::assert_snapshot!(help("sandbox stop --help"), @r#"
+    Close every sandbox's wire
+
+    Within a second every open call ends and new ones are refused, whatever the
+    programs do; they keep running. Runs that start meanwhile have their wires
+    closed too. The log stays.
+
+    A sandbox without a wire, such as one with --allow network, stops only when
+    its program does. stop exits with 1 where a wire didn't answer: its lnk hangs.
+
+    Usage: lnk sandbox stop [OPTIONS]
+
+    Options:
+          --off
+              Open the wires again, but those that are paused
+
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
+fn lnk_sandbox_pause() {
+    insta::assert_snapshot!(help("sandbox pause --help"), @r#"
+    Close one sandbox's wire
+
+    Within a second its open calls end and new ones are refused; its program keeps
+    running. A spec's pause is for all its runs, those to come too, until resume.
+    That of a run without a spec ends with the run.
+
+    A sandbox also pauses itself, and says so: when 30 of its calls are refused
+    within a minute, calls to 20 different targets within 10 minutes, or any call
+    to a cloud's metadata service.
+
+    Usage: lnk sandbox pause <NAME>
+
+    Arguments:
+      <NAME>
+              run-PID, a spec's name, or a spec's path
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
+fn lnk_sandbox_resume() {
+    insta::assert_snapshot!(help("sandbox resume --help"), @r#"
+    Open a sandbox's wire again
+
+    Of a sandbox that was paused, by hand or by itself. What it was refused before
+    no longer counts.
+
+    Usage: lnk sandbox resume <NAME>
+
+    Arguments:
+      <NAME>
+              Its name, as 'lnk sandbox paused' shows it, or its spec's path
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
+fn lnk_sandbox_paused() {
+    insta::assert_snapshot!(help("sandbox paused --help"), @r#"
+    Show which wires are closed, since when, and why
+
+    'every' stands for all of them, where they are stopped. A spec is shown with
+    its path, a run without one while it runs.
+
+    Usage: lnk sandbox paused [OPTIONS]
+
+    Options:
+          --json
+              As JSON: an object that says whether all are stopped, and which are paused
+
+      -h, --help
+              Print help (see a summary with '-h')
+    "#);
+}
+
+#[test]
 fn every_line_fits_a_terminal() {
     for page in [
         "-h",
@@ -651,6 +746,10 @@ fn every_line_fits_a_terminal() {
         "sandbox check --help",
         "sandbox log --help",
         "sandbox traffic --help",
+        "sandbox stop --help",
+        "sandbox pause --help",
+        "sandbox resume --help",
+        "sandbox paused --help",
     ] {
         for line in help(page).lines() {
             assert!(line.chars().count() <= 90, "{page}: {line}");

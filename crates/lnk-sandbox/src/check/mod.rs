@@ -19,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 use lnk_spec::shown;
 use lnk_sys::signal::Taken;
+use lnk_wire::paused::State;
 use serde::Serialize;
 
 use crate::caller::Caller;
@@ -152,6 +153,7 @@ pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<C
     let signals = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
     let signals = Taken::new(&signals).map_err(failed("signals"))?;
     let settings = Settings::open(home)?;
+    refuse_stopped(&policy, settings.folder())?;
     let (folder, placeholders) = (settings.check()?, settings.placeholders()?);
     let mut bait = Bait::begin(&folder)?;
     let spec = request.spec.as_ref().map(|agreed| agreed.file.as_path());
@@ -161,6 +163,19 @@ pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<C
     let checked = checked?;
     removed?;
     Ok(checked)
+}
+
+/// What a wire refuses can't be tried where it refuses everything.
+fn refuse_stopped(policy: &Policy, settings: &Path) -> Result<()> {
+    let stopped = || State::open(settings).and_then(|state| state.stopped());
+    if policy.network.is_served() && stopped().map_err(failed("Link's settings"))?.is_some() {
+        return Err(Error::Refused(
+            "every wire is stopped, so this sandbox's can't be tried: 'lnk sandbox stop --off' \
+             opens them"
+                .into(),
+        ));
+    }
+    Ok(())
 }
 
 /// The sandbox to check.

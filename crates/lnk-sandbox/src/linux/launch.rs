@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
+use lnk_wire::gate::{Closing, Whose};
 use lnk_wire::policy::Policy as WirePolicy;
 use lnk_wire::refused::RefusedCalls;
 use lnk_wire::wire::{Listener, Wire};
@@ -67,9 +68,11 @@ pub struct Served<'a> {
     /// What it lets through.
     pub policy: WirePolicy,
     /// Whose it is.
-    pub sandbox: lnk_wire::log::Sandbox,
+    pub whose: Whose,
     /// Link's settings of the sandbox, where its log is.
     pub settings: &'a Path,
+    /// Hears of its closing: before the program starts, where it's closed from then on.
+    pub on_closed: &'a dyn Fn(Closing),
 }
 
 /// A sandbox to launch.
@@ -332,6 +335,7 @@ enum Source {
     Control,
     Broker,
     Programs,
+    Wire,
     BwrapEnd,
 }
 
@@ -349,6 +353,7 @@ impl Run<'_> {
                     Source::Control => self.hear_inner()?,
                     Source::Broker => self.start_broker()?,
                     Source::Programs => self.tell_of_programs(),
+                    Source::Wire => self.tell_of_closings(),
                     Source::BwrapEnd => self.bwrap_ended()?,
                 }
                 if let Some(status) = self.end_by {
@@ -369,6 +374,7 @@ impl Run<'_> {
             return Err(self.why_bwrap_failed());
         }
         self.tell_of_programs();
+        self.tell_of_closings();
         Ok(Ended {
             status: self.bwrap.status.unwrap_or(125),
             not_executed: self.not_executed.take(),
@@ -402,6 +408,10 @@ impl Run<'_> {
             sources.push(Source::Programs);
             fds.push(PollFd::from_borrowed_fd(execs.fd(), PollFlags::IN));
         }
+        if let Some(wire) = &self.wire {
+            sources.push(Source::Wire);
+            fds.push(PollFd::from_borrowed_fd(wire.fd(), PollFlags::IN));
+        }
         let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = until_kill.map(|timeout| Timespec {
             tv_sec: timeout.as_secs() as i64,
@@ -427,7 +437,7 @@ impl Run<'_> {
         ready.sort_by_key(|source| match source {
             Source::Signals => 0,
             Source::Helper => 1,
-            Source::Control | Source::Broker | Source::Programs => 2,
+            Source::Control | Source::Broker | Source::Programs | Source::Wire => 2,
             Source::HelperEnd => 3,
             Source::BwrapEnd => 4,
         });
@@ -600,16 +610,23 @@ impl Run<'_> {
         let listeners = listeners
             .into_iter()
             .map(|(listens, socket)| Listener { socket, serves: listens.serves });
-        let Served { policy, sandbox, settings } = served;
-        let wire = Wire::start(listeners.collect(), policy.clone(), sandbox.clone(), settings);
+        let Served { policy, whose, settings, .. } = served;
+        let wire = Wire::start(listeners.collect(), policy.clone(), whose.clone(), settings);
         self.wire = Some(wire.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => Error::Refused(format!(
                 "a sandbox called {} runs already, in another container with this home: start it again",
-                sandbox.name
+                whose.sandbox.name
             )),
             _ => failed("its proxy can't be started")(error),
         })?);
+        self.tell_of_closings();
         Ok(())
+    }
+
+    fn tell_of_closings(&self) {
+        if let (Some(served), Some(wire)) = (&self.launch.served, &self.wire) {
+            std::iter::from_fn(|| wire.next_closing()).for_each(served.on_closed);
+        }
     }
 
     fn tell_of_programs(&self) {

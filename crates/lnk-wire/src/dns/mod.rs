@@ -107,7 +107,7 @@ fn judge(question: &Question, calls: &Calls) -> Judged {
         Some(name) => Judged::Answered(stand_in(question, &name, calls)),
         None => {
             let reason = "no endpoint has this name: --tcp HOST:PORT, or tcp in [internet]";
-            calls.log.turned_away(&call(question, calls), reason);
+            calls.turned_away(&call(question, calls), reason, false);
             Judged::Answered((Rcode::NxDomain, Vec::new()))
         }
     }
@@ -134,7 +134,7 @@ fn name_of(question: &Question) -> Option<HostName> {
 fn stand_in(question: &Question, name: &HostName, calls: &Calls) -> Answered {
     let Some(address) = calls.endpoints.address(name) else {
         let reason = "so many names were looked up that no address is left";
-        calls.log.turned_away(&call(question, calls), reason);
+        calls.turned_away(&call(question, calls), reason, false);
         return (Rcode::ServFail, Vec::new());
     };
     if calls.endpoints.is_news(name) {
@@ -155,11 +155,11 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
     if !calls.endpoints.are_looked_up() {
         let reason = "the upstream looks names up, but not their SRV and TXT; with socks5:// they \
                       are looked up here";
-        calls.log.turned_away(&call, reason);
+        calls.turned_away(&call, reason, false);
         return none(Rcode::Refused);
     }
     let Ok(_place) = calls.endpoints.lookups.try_acquire() else {
-        calls.log.turned_away(&call, "too many names are being looked up");
+        calls.turned_away(&call, "too many names are being looked up", false);
         return none(Rcode::ServFail);
     };
     let Ok(call) = calls.begin(call) else { return none(Rcode::Refused) };

@@ -90,6 +90,12 @@ impl Call {
         let ms = u64::try_from(self.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
         Moved { up, down, ms }
     }
+
+    /// Where to: what can be said of it.
+    pub(crate) fn target(&self) -> String {
+        let host = self.host.as_deref().unwrap_or("-");
+        self.port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
 }
 
 impl Log {
@@ -179,6 +185,13 @@ impl Log {
             // What is left out is counted.
             let _ = self.write(Vec::new(), 0);
         }
+    }
+
+    /// The wire was closed: why, in one line.
+    pub(crate) fn closed(&self, reason: &str) {
+        // What is left out is counted.
+        let what = What::Refused { reason: reason.to_owned() };
+        let _ = self.append(&self.event(Verb::Pause), what);
     }
 
     /// An allowed call is over by a fault of the other side's: why, in one line, and the

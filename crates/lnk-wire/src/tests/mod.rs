@@ -1,9 +1,11 @@
 //! A wire on loopback, below the classification of addresses: its calls are judged
 //! by a list of targets, and dialled where a test's own origins listen.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -12,10 +14,12 @@ use tempfile::TempDir;
 
 use crate::calls::{Answer, Calls};
 use crate::endpoints::Endpoints;
+use crate::gate::{Gate, Whose};
 use crate::log::{FILE, Line, Log, Moved, Sandbox, What};
+use crate::paused::Lasting;
 use crate::policy::{Asked, Policy, Reach, Target};
 use crate::traffic::{Carried, Traffic};
-use crate::wire::{Listener, Serves, Wire, raise_descriptors};
+use crate::wire::{Listener, Serves, Serving, raise_descriptors};
 
 mod connect;
 mod http;
@@ -29,7 +33,7 @@ const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::U
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Proxy {
-    wire: Wire,
+    wire: Serving,
     traffic: Arc<Traffic>,
     address: SocketAddr,
     folder: TempDir,
@@ -74,9 +78,9 @@ impl Proxy {
         let sandbox = Sandbox { name: "run-1".into(), spec: None };
         let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
         let counted = Arc::clone(&traffic);
-        let calls = move || calls(log, counted);
+        let calls = move || Rc::new(calls(log, counted));
         let listeners = vec![Listener { socket: socket.into(), serves }];
-        let wire = Wire::run(listeners, Arc::clone(&traffic), calls).unwrap();
+        let wire = Serving::start(listeners, calls).unwrap();
         Proxy { wire, traffic, address, folder }
     }
 
@@ -123,19 +127,18 @@ fn listed_calls(
     let listed = targets.clone();
     let judge = move |target: &Target, _: Asked| match listed.contains_key(&target.to_string()) {
         true => Ok(Reach { internet: true, lan: Vec::new(), tls_only }),
-        false => Err(Answer { status: 403, reason: "not listed".into(), retry_after: None }),
+        false => Err(Answer::new(403, "not listed")),
     };
     let dial = move |target: Target, _| -> crate::calls::Dialing {
         let address = targets[&target.to_string()];
         Box::pin(async move {
-            tokio::net::TcpStream::connect(address).await.map_err(|error| Answer {
-                status: 502,
-                reason: error.to_string(),
-                retry_after: None,
-            })
+            let connected = tokio::net::TcpStream::connect(address).await;
+            connected.map_err(|error| Answer::new(502, error.to_string()))
         })
     };
     let endpoints = Endpoints::new(Policy::default());
+    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let whose = Whose { sandbox, lasting: Lasting::Run("run-1".into()), pauses_itself: true };
     Calls {
         judge: Box::new(judge),
         admit: Box::new(|| Ok(())),
@@ -143,6 +146,10 @@ fn listed_calls(
         log,
         traffic,
         endpoints,
+        gate: Gate::new(whose, None, None),
+        opened: Cell::new(0),
+        found: Cell::new(None),
+        on_closed: Box::new(|_| {}),
     }
 }
 

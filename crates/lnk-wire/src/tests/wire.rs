@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::paused::State;
 
 /// Accepts and holds connections until dropped.
 fn holding() -> (SocketAddr, TcpListener) {
@@ -82,4 +83,87 @@ fn what_cant_be_written_down_isnt_let_through() {
     let carried = proxy.traffic.carried();
     assert_eq!((carried.allowed, carried.up), (0, 0));
     assert_eq!(carried.unlogged, 2);
+}
+
+/// A wire on whose disk a test says what is closed.
+fn kept(targets: &[(&str, SocketAddr)]) -> (Proxy, State) {
+    let settings = tempfile::tempdir().unwrap();
+    let state = State::open(settings.path()).unwrap();
+    let targets = targets.iter().map(|(target, to)| ((*target).to_owned(), *to)).collect();
+    let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
+        let whose = Whose {
+            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            lasting: Lasting::Run("run-1".into()),
+            pauses_itself: true,
+        };
+        let gate = Gate::new(whose, Some(State::open(settings.path()).unwrap()), None);
+        let calls = Calls { gate, ..listed_calls(targets, false, log, traffic) };
+        // As long as the wire runs.
+        Calls { on_closed: Box::new(move |_| _ = settings.path()), ..calls }
+    });
+    (proxy, state)
+}
+
+#[test]
+fn a_closing_cuts_calls_off_without_what_was_on_its_way_and_refuses_until_it_opens() {
+    let (one, listener) = holding();
+    let (proxy, state) = kept(&[("one.test:1", one), ("one.test:80", one)]);
+    let mut tunnel = proxy.client();
+    tunnel.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+    tunnel.head();
+    let mut origin = Client(listener.accept().unwrap().0);
+    // More than the kernels take for one that doesn't read.
+    tunnel.0.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut sent = 0;
+    while let Ok(bytes) = tunnel.0.write(&[0; 65536]) {
+        sent += bytes;
+    }
+    state.stop().unwrap();
+    let (read, is_reset) = tunnel.rest_bytes();
+    assert!(read.is_empty() && is_reset);
+    let (read, is_reset) = origin.rest_bytes();
+    assert!(is_reset && read.len() < sent, "{} of {sent}", read.len());
+
+    let refused = proxy.answer("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    assert!(refused.contains("X-Link-Reason: every sandbox's wire is stopped: "), "{refused}");
+    assert!(proxy.answer("rubbish\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    state.start().unwrap();
+    let mut open = proxy.client();
+    while {
+        open.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+        !open.head().starts_with("HTTP/1.1 200 ")
+    } {
+        open = proxy.client();
+    }
+    let (log, _) = proxy.end();
+    let of = |text: &str| log.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((of("tcp one.test:1 allowed"), of("tcp one.test:1 ended")), (2, 2), "{log:?}");
+    assert_eq!(of("pause - refused"), 1, "{log:?}");
+}
+
+#[test]
+fn a_call_that_is_being_dialled_is_refused_where_the_wire_closes() {
+    let settings = tempfile::tempdir().unwrap();
+    let state = State::open(settings.path()).unwrap();
+    let folder = settings.path().to_owned();
+    let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
+        let whose = Whose {
+            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            lasting: Lasting::Run("run-1".into()),
+            pauses_itself: true,
+        };
+        let gate = Gate::new(whose, Some(State::open(&folder).unwrap()), None);
+        let listed = HashMap::from([("one.test:1".to_owned(), UNSPECIFIED)]);
+        let dial = |_, _| -> crate::calls::Dialing { Box::pin(std::future::pending()) };
+        Calls { dial: Box::new(dial), gate, ..listed_calls(listed, false, log, traffic) }
+    });
+    let mut client = proxy.client();
+    client.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+    // It's being dialled once another one, asked for later, is refused.
+    assert!(proxy.answer("CONNECT two.test:1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 403 "));
+    state.stop().unwrap();
+    assert!(client.rest().starts_with("HTTP/1.1 403 "));
+    let (log, _) = proxy.end();
+    assert!(log.contains(&"tcp one.test:1 refused".to_owned()), "{log:?}");
 }

@@ -18,19 +18,47 @@ pub const NAMES: [(&str, &str); 5] = [
     ("rebound.test.example", "10.77.0.2"),
 ];
 
-/// Asks the proxy for each host, by CONNECT and by plain HTTP, spelled as it is; a port
-/// may follow it.
+/// Asks the proxy for each host, by each of the first argument's methods, CONNECT and
+/// plain HTTP, spelled as it is; a port may follow it.
 pub const ASK: &str = r"
 import socket, sys
-for host in sys.argv[1:]:
+for host in sys.argv[2:]:
     host, _, port = host.replace('NUL', '\0').partition(' ')
     tls, plain = (port, ':' + port) if port else ('443', '')
     for asked in [f'CONNECT {host}:{tls} HTTP/1.1\r\nHost: {host}:{tls}\r\n\r\n',
                   f'GET http://{host}{plain}/ HTTP/1.1\r\nHost: {host}{plain}\r\nConnection: close\r\n\r\n']:
+        if asked.split()[0] not in sys.argv[1].split(): continue
         proxy = socket.create_connection(('127.0.0.1', 40781))
         proxy.sendall(asked.encode())
         print(ascii(host), asked.split()[0], proxy.makefile('rb').readline().decode().split(' ')[1])
 ";
+
+/// Both of [`ASK`]'s methods, the second as it has them.
+const METHODS: [&str; 2] = ["CONNECT", "GET"];
+/// Hosts that a sandbox asks for by both methods, at most: one that was refused twenty
+/// targets is paused.
+const HOSTS: usize = 9;
+
+/// Hosts in parts, each for a run of its own, with the methods of [`ASK`] by which to
+/// ask: none of the runs is paused before its last call. `is_metadata` tells what pauses
+/// at once.
+pub fn parts(hosts: &[String], is_metadata: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
+    let both = METHODS.join(" ");
+    let mut parts: Vec<(String, Vec<String>)> = Vec::new();
+    for host in hosts {
+        if is_metadata(host) {
+            parts.extend(METHODS.map(|method| (method.to_owned(), vec![host.clone()])));
+            continue;
+        }
+        match parts.last_mut() {
+            Some((methods, part)) if *methods == both && part.len() < HOSTS => {
+                part.push(host.clone());
+            }
+            _ => parts.push((both.clone(), vec![host.clone()])),
+        }
+    }
+    parts
+}
 
 /// Words of bash.
 pub fn words(hosts: &[String]) -> String {

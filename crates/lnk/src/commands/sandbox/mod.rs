@@ -4,10 +4,15 @@ mod check;
 mod flags;
 mod learn;
 mod log;
+mod named;
+mod pause;
+mod paused;
 mod permissions;
 mod ready;
+mod resume;
 mod run;
 mod spec;
+mod stop;
 mod table;
 mod traffic;
 
@@ -45,6 +50,10 @@ enum Command {
     Check(Box<check::Args>),
     Log(log::Args),
     Traffic(traffic::Args),
+    Stop(stop::Args),
+    Pause(pause::Args),
+    Resume(resume::Args),
+    Paused(paused::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
@@ -57,6 +66,10 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Check(args) => check::check(*args),
         Command::Log(args) => log::log(args),
         Command::Traffic(args) => traffic::traffic(&args),
+        Command::Stop(args) => stop::stop(&args),
+        Command::Pause(args) => pause::pause(&args),
+        Command::Resume(args) => resume::resume(&args),
+        Command::Paused(args) => paused::paused(&args),
     }
 }
 
