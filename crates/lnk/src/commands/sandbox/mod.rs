@@ -1,7 +1,9 @@
 //! `lnk sandbox`: its commands, each in the file of its name.
 
 mod check;
+mod connect;
 mod flags;
+mod key;
 mod learn;
 mod log;
 mod permissions;
@@ -43,11 +45,19 @@ enum Command {
     Permissions(permissions::Args),
     Ready(ready::Args),
     Check(Box<check::Args>),
+    Key(key::Args),
     Log(log::Args),
     Traffic(traffic::Args),
+    #[command(hide = true)]
+    Connect(connect::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
+    if let Command::Connect(args) = args.command {
+        return connect::connect(&args);
+    }
+    // Nothing else of it is for the program inside.
+    lnk_sandbox::run::refuse_inside()?;
     match args.command {
         Command::Run(args) => run::run(*args),
         Command::Learn(args) => learn::learn(*args),
@@ -55,8 +65,10 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),
         Command::Check(args) => check::check(*args),
+        Command::Key(args) => key::key(args),
         Command::Log(args) => log::log(args),
         Command::Traffic(args) => traffic::traffic(&args),
+        Command::Connect(args) => connect::connect(&args),
     }
 }
 
