@@ -49,7 +49,7 @@ pub fn connect(args: &Args) -> Result<u8> {
         .map_err(failed)?;
     let (head, begun) = head(&mut proxy).map_err(failed)?;
     if let Some(why) = refusal(&head) {
-        return because(&format!("{to}: {why}"));
+        return because(&why);
     }
     relay(proxy, &begun).map_err(failed)?;
     Ok(0)
