@@ -43,6 +43,7 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      key          Print a sandbox's own SSH key, the public half
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
 
@@ -67,6 +68,7 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      key          Print a sandbox's own SSH key, the public half
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
 
