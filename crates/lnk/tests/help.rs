@@ -654,3 +654,31 @@ fn every_line_fits_a_terminal() {
         }
     }
 }
+
+#[test]
+fn lnk_sandbox_key() {
+    insta::assert_snapshot!(help("sandbox key --help"), @r#"
+    Print a sandbox's own SSH key, the public half
+
+    A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
+    never one of yours. It is known by its spec, or by its first --write folder where
+    there is none. The key is made here if there is none yet; a sandbox whose SSH
+    server is at another port has it from then on.
+
+    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>>
+
+    Options:
+          --write <PATH>
+              The folder that it is run with, without a spec
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Describe a sandbox in a file:
+          --spec <FILE>
+              The spec that the sandbox is run with
+
+    Example:
+      lnk sandbox key --write ~/code/app
+    "#);
+}

@@ -4,12 +4,10 @@
 pub mod key;
 pub mod known_hosts;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::endpoint::Endpoint;
-use lnk_spec::host::Host;
 use lnk_spec::shown;
 
 use crate::account::Accounts;
@@ -142,29 +140,17 @@ impl Ssh {
         )))
     }
 
-    /// Only a server without a known key may bring one: `accept-new` alone would also
-    /// take a key of another kind for a server whose key is known. The first value that
-    /// fits counts, ssh_config(5).
+    /// A server whose key isn't known may bring one; of one that has a known key, ssh
+    /// takes no other, of another kind neither.
     fn config(&self) -> String {
-        let mut text = String::from("# Written by lnk for this sandbox.\n");
-        let mut block = |hosts: &[String], value: &str| {
-            if !hosts.is_empty() {
-                let hosts = hosts.join(" ");
-                text.push_str(&format!("Host {hosts}\n    StrictHostKeyChecking {value}\n"));
-            }
-        };
-        let known = self.known_throughout();
-        let new = self.endpoints.iter().map(|endpoint| endpoint.host().to_string());
-        let new: BTreeSet<String> = new.filter(|host| !known.contains(host)).collect();
-        block(&known.into_iter().collect::<Vec<_>>(), "yes");
-        block(&new.into_iter().collect::<Vec<_>>(), "accept-new");
-        text.push_str("Host *\n    StrictHostKeyChecking yes\n");
+        let mut text = String::from("# Written by lnk for this sandbox.\nHost *\n");
         if self.key.is_some() {
             text.push_str(&format!("    IdentityFile {FOLDER}/{PRIVATE}\n"));
         }
         text.push_str(&format!(
             "    IdentitiesOnly yes
     IdentityAgent none
+    StrictHostKeyChecking accept-new
     UserKnownHostsFile {ACCEPTED_FOLDER}/{ACCEPTED} {FOLDER}/{KNOWN_HOSTS}
     GlobalKnownHostsFile /dev/null
     CheckHostIP no
@@ -173,19 +159,6 @@ impl Ssh {
 "
         ));
         text
-    }
-
-    /// Hosts of which every endpoint has a known key.
-    fn known_throughout(&self) -> BTreeSet<String> {
-        let is_known = |host: &Host, endpoint: &Endpoint| {
-            let port = endpoint.port().get();
-            self.known.iter().any(|known| known.host == *host && known.port == port)
-        };
-        let hosts = self.known.iter().map(|known| &known.host).filter(|host| {
-            let mut its = self.endpoints.iter().filter(|it| it.host().matches(host)).peekable();
-            its.peek().is_some() && its.all(|endpoint| is_known(host, endpoint))
-        });
-        hosts.map(ToString::to_string).collect()
     }
 
     /// Keeps what ssh accepted, out of what anything inside may have written: keys of
@@ -309,6 +282,7 @@ fn folder(typed: &Path, caller: &Caller) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::thread;
 
     const KEYS: [&str; 2] = [
@@ -387,31 +361,6 @@ mod tests {
         Key::find_or_make(&settings, &owner("/w").unwrap()).unwrap();
         assert!(of("a.example:2222", owner("/w"), &settings).unwrap().key.is_some());
         assert!(of("", owner("/w"), &settings).is_none());
-    }
-
-    #[test]
-    fn only_a_server_without_a_known_key_may_bring_one() {
-        let (_root, settings) = settings();
-        let list = "github.com:22 a.example:22 a.example:2222 *.b.example:22";
-        let ssh = of(list, owner("/w"), &settings).unwrap();
-        let asked = |ssh: &Ssh| {
-            let config = ssh.config();
-            let lines = config.lines().skip(1).take_while(|line| *line != "Host *");
-            lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("; ")
-        };
-        assert_eq!(
-            asked(&ssh),
-            "Host github.com; StrictHostKeyChecking yes; \
-             Host *.b.example a.example; StrictHostKeyChecking accept-new"
-        );
-        let accepted = format!("a.example {0}\n[a.example]:2222 {0}\nx.b.example {0}\n", KEYS[0]);
-        assert_eq!(ssh.keep(accepted.as_bytes()).unwrap().len(), 3);
-        let ssh = of(list, owner("/w"), &settings).unwrap();
-        assert_eq!(
-            asked(&ssh),
-            "Host a.example github.com x.b.example; StrictHostKeyChecking yes; \
-             Host *.b.example; StrictHostKeyChecking accept-new"
-        );
     }
 
     #[test]
