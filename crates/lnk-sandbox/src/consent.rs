@@ -8,10 +8,14 @@ use lnk_spec::shown;
 use crate::error::Result;
 use crate::remembered::{Remembered, remember};
 use crate::spec_file::SpecFile;
+use crate::ssh;
 use crate::state::Home;
 
 /// Lines of grants up to which nobody has to scroll for them.
 const ONE_SCREEN: usize = 15;
+
+/// What an endpoint of SSH brings.
+const SSH: &str = "  its own SSH key, not one of yours: it gets in wherever that is let in";
 
 /// What somebody has to agree to before a spec runs.
 #[derive(Debug)]
@@ -40,7 +44,11 @@ impl Question {
             None => (format!("{typed} hasn't run here before"), "It opens:"),
             Some(_) => (format!("{typed} opens more than you agreed to"), "New is:"),
         };
-        let opened = opened(&grants, &older.unwrap_or_default());
+        let older = older.unwrap_or_default();
+        let mut opened = opened(&grants, &older);
+        if has_ssh(&grants) && !has_ssh(&older) {
+            opened.push(SSH.into());
+        }
         if opened.is_empty() {
             return None;
         }
@@ -85,6 +93,11 @@ impl Question {
             None => Ok(()),
         }
     }
+}
+
+/// Whether the sandbox has an SSH key by what the spec says.
+fn has_ssh(grants: &Grants) -> bool {
+    grants.internet.tcp.iter().any(ssh::is_ssh)
 }
 
 /// Everything that is open now and wasn't, under the section's names.

@@ -31,6 +31,7 @@ pub mod remembered;
 pub mod request;
 pub mod run;
 pub mod spec_file;
+pub mod ssh;
 pub mod state;
 pub mod stdio;
 pub mod system;

@@ -18,6 +18,7 @@ use crate::policy::{Hide, Policy};
 use crate::programs::Programs;
 use crate::programs::loader::{self, Unpatchable};
 use crate::spec_file::read_plain;
+use crate::ssh::{self, Ssh};
 use crate::system::{self, Entry};
 use lnk_spec::shown;
 use rustix::fs::FileType;
@@ -152,6 +153,8 @@ pub struct Plan {
     pub private: Vec<PathBuf>,
     /// The program's environment.
     pub env: Environment,
+    /// Whether it has an ssh of its own, whose accepted host keys are read afterwards.
+    pub has_ssh: bool,
     /// The program and its arguments.
     pub program: Vec<OsString>,
     /// Sockets of its own network that are served from outside.
@@ -183,6 +186,7 @@ impl Plan {
         masks: &[Mask],
         reads: &[(PathBuf, Identity)],
         gitconfig: Option<Vec<u8>>,
+        ssh: Option<&Ssh>,
     ) -> Result<Plan> {
         let mut layout = Layout::default();
         layout.base(policy, caller.uid == 0);
@@ -196,6 +200,9 @@ impl Plan {
             layout.bind(&grant.held.real, grant.held.identity(), write, folder);
         }
         let private = layout.home_and_tmp(policy, gitconfig);
+        if let Some(ssh) = ssh {
+            layout.ssh(ssh, &policy.home_real)?;
+        }
         let hides = policy
             .hides
             .iter()
@@ -217,6 +224,7 @@ impl Plan {
             watched,
             private,
             env: Environment::new(),
+            has_ssh: ssh.is_some(),
             program: program.to_vec(),
             programs,
             listens: policy.network.listens(&policy.faults),
@@ -226,9 +234,12 @@ impl Plan {
             mounts: layout.mounts.ordered(),
             faults: policy.faults.clone(),
         };
-        // The probe of `check`, and nothing else of `lnk`.
+        // The probe of `check`, and what connects to endpoints: nothing else of `lnk` does
+        // anything inside.
+        let is_probe = plan.program.starts_with(&[OWN_BINARY.into(), PROBE.into()]);
+        let connects = !policy.network.internet.tcp.is_empty();
         if let Programs::Listed(list) = &mut plan.programs
-            && plan.program.starts_with(&[OWN_BINARY.into(), PROBE.into()])
+            && (is_probe || connects)
         {
             list.add(OWN_BINARY.into(), plan.own_binary.1);
         }
@@ -240,6 +251,7 @@ impl Plan {
         if policy.network.has_proxy() {
             plan.env.extend(env::proxy(PROXY_PORT));
         }
+        plan.env.extend(ssh.into_iter().flat_map(Ssh::env));
         if plan.faults.has(Fault::Environment) {
             plan.env.extend(caller.env.iter().cloned());
         }
@@ -606,6 +618,21 @@ impl Layout {
         }
         private.push(home);
         private
+    }
+
+    /// The files of the sandbox's ssh, read-only, and `~/.ssh` that leads to them where
+    /// the home is the sandbox's own.
+    fn ssh(&mut self, ssh: &Ssh, home: &Path) -> Result<()> {
+        self.tmpfs(ssh::FOLDER, 0o755, true);
+        for (name, content, mode) in ssh.files()? {
+            let target = Path::new(ssh::FOLDER).join(name);
+            self.mounts.push(Mount::File { target, content, mode });
+        }
+        let target = home.join(".ssh");
+        if !self.mounts.is_target(&target) && !self.binds(&target) {
+            self.mounts.push(Mount::Link { target, to: ssh::FOLDER.into() });
+        }
+        Ok(())
     }
 
     /// Whether something of the machine's is at `path`, hidden or not.

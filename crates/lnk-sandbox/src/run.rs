@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lnk_spec::shown;
 use lnk_wire::gate::{Closing, Whose};
 use lnk_wire::paused::{Closed, PAUSES};
+use rustix::fs::FileType;
 
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
@@ -22,6 +23,8 @@ use crate::programs::learnt::{Learner, Learnt};
 use crate::programs::refusal::{Adding, Refusals};
 use crate::protected::{Protected, put_back};
 use crate::request::{Renderer, Request};
+use crate::ssh::Ssh;
+use crate::ssh::key::Owner;
 use crate::state::Settings;
 use crate::{gitconfig, not_run, notification, programs};
 
@@ -84,7 +87,21 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let masks = [protected.masks, spec].concat();
     let gitconfig =
         gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
-    let plan = Plan::new(&policy, caller, &request.program, &masks, &protected.reads, gitconfig)?;
+    let ssh = ssh(request, &policy, settings.as_ref())?;
+    match ssh.as_ref().map(Ssh::notice).transpose()?.flatten() {
+        Some((line, true)) => on_notice(Notice::Warning(line)),
+        Some((line, false)) => on_notice(Notice::Hint(line)),
+        None => {}
+    }
+    let plan = Plan::new(
+        &policy,
+        caller,
+        &request.program,
+        &masks,
+        &protected.reads,
+        gitconfig,
+        ssh.as_ref(),
+    )?;
 
     if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
         on_notice(Notice::Hint(notice));
@@ -138,6 +155,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
     let (unheard, unlogged) = (ended.unheard_programs, ended.unlogged);
+    let accepted = ssh.as_ref().map(|ssh| ssh.keep(&ended.host_keys)).transpose();
     let mut outcome = outcome(ended, request, caller, &plan);
     match told.into_inner() {
         Told::Refused(refusals) => {
@@ -149,6 +167,11 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         Told::Started(learner) => outcome.learnt = Some(learner.learnt(outcome.status, unheard)),
     }
     outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
+    // The program has run: that it will be asked again isn't the end of it.
+    outcome.warnings.extend(match accepted {
+        Ok(lines) => lines.unwrap_or_default(),
+        Err(error) => vec![format!("{error}; they are accepted anew next time")],
+    });
     if unlogged > 0 {
         outcome.warnings.push(format!(
             "{unlogged} lines of its calls couldn't be written to the log, so calls were refused: \
@@ -174,6 +197,22 @@ fn closed_line(whose: &Whose, closing: &Closing) -> String {
              is paused, can't be read or written: {why}"
         ),
     }
+}
+
+/// The ssh of a sandbox with endpoints, kept by its spec, else by the first of its write
+/// folders.
+fn ssh(request: &Request, policy: &Policy, settings: Option<&Settings>) -> Result<Option<Ssh>> {
+    let Some(settings) = settings else { return Ok(None) };
+    let folder = |typed: &PathBuf| {
+        let its = policy.grants.iter().find(|grant| grant.write && grant.held.typed == *typed)?;
+        let is_folder = its.held.file_type() == FileType::Directory;
+        is_folder.then(|| Owner::Folder(its.held.real.clone()))
+    };
+    let owner = match &request.spec {
+        Some(spec) => Some(Owner::Spec(spec.file.clone())),
+        None => request.write.iter().find_map(folder),
+    };
+    Ssh::of(&policy.network.internet.tcp, owner, settings)
 }
 
 /// What is done with programs that are told.
@@ -221,13 +260,19 @@ fn not_ready(error: LaunchError) -> Error {
 ///
 /// # Errors
 /// [`Error::Refused`] inside.
-pub(crate) fn refuse_inside() -> Result<()> {
-    if Path::new(crate::plan::OWN_BINARY).exists() {
+pub fn refuse_inside() -> Result<()> {
+    if is_inside() {
         return Err(Error::Refused(
             "this is inside a sandbox already, where none can be made; run it outside".into(),
         ));
     }
     Ok(())
+}
+
+/// Whether this process is in a sandbox.
+#[must_use]
+pub fn is_inside() -> bool {
+    Path::new(crate::plan::OWN_BINARY).exists()
 }
 
 /// What protects dot files is remembered in Link's settings. A run that only

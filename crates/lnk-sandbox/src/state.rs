@@ -24,6 +24,9 @@ const SANDBOX: [&str; 3] = [".config", "lnk", "sandbox"];
 /// Where what was agreed to is kept, in a home.
 const SPECS: [&str; 3] = [".config", "lnk", "specs"];
 
+/// Where SSH keys are, in the sandbox's settings.
+const KEYS: &str = "keys";
+
 /// The home that a caller's settings are in.
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -171,6 +174,32 @@ impl Settings {
     pub fn placeholders(&self) -> Result<PathBuf> {
         let folder = self.folder.join("placeholders");
         make(&self.trusted, &folder)?;
+        Ok(folder)
+    }
+
+    /// The folder of one SSH key, which may not exist.
+    ///
+    /// # Errors
+    /// Naming what on the way is somebody else's.
+    pub fn key_folder(&self, id: &str) -> Result<PathBuf> {
+        let mut folder = self.folder.clone();
+        for name in [KEYS, id] {
+            folder.push(name);
+            refuse_others(&self.trusted, &folder)?;
+        }
+        Ok(folder)
+    }
+
+    /// [`Settings::key_folder`], made where it doesn't exist.
+    ///
+    /// # Errors
+    /// Naming the folder, if it can't be made or is somebody else's.
+    pub fn make_key_folder(&self, id: &str) -> Result<PathBuf> {
+        let mut folder = self.folder.clone();
+        for name in [KEYS, id] {
+            folder.push(name);
+            make(&self.trusted, &folder)?;
+        }
         Ok(folder)
     }
 

@@ -259,6 +259,7 @@ fn man_pages_are_made_for_each_command_shown() {
     pages.sort();
     let names = [
         "-sandbox-check",
+        "-sandbox-key",
         "-sandbox-learn",
         "-sandbox-log",
         "-sandbox-pause",

@@ -43,6 +43,7 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      key          Print a sandbox's own SSH key, the public half
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
       stop         Close every sandbox's wire
@@ -71,6 +72,7 @@ fn lnk_sandbox() {
       permissions  List what a sandbox can be given: each section, its keys and their flags
       ready        Tell whether the sandbox can run on this machine, and offer what it needs
       check        Try from inside what the sandbox shouldn't allow
+      key          Print a sandbox's own SSH key, the public half
       log          Show every call on the sandboxes' proxies
       traffic      Show what each running sandbox sent and received
       stop         Close every sandbox's wire
@@ -756,4 +758,32 @@ fn every_line_fits_a_terminal() {
             assert_eq!(line.trim_end(), line, "{page}");
         }
     }
+}
+
+#[test]
+fn lnk_sandbox_key() {
+    insta::assert_snapshot!(help("sandbox key --help"), @r#"
+    Print a sandbox's own SSH key, the public half
+
+    A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
+    never one of yours. It is known by its spec, or by its first --write folder where
+    there is none. The key is made here if there is none yet; a sandbox whose SSH
+    server is at another port has it from then on.
+
+    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>>
+
+    Options:
+          --write <PATH>
+              The folder that it is run with, without a spec
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Describe a sandbox in a file:
+          --spec <FILE>
+              The spec that the sandbox is run with
+
+    Example:
+      lnk sandbox key --write ~/code/app
+    "#);
 }

@@ -37,6 +37,7 @@ use crate::network::Listens;
 use crate::paths::Identity;
 use crate::plan::Plan;
 use crate::programs::{ProgramList, Programs};
+use crate::ssh::{self, known_hosts};
 
 /// How long a program may take to end after TERM or HUP, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -61,6 +62,8 @@ pub struct Ended {
     pub unlogged: u64,
     /// Calls that the wire refused.
     pub refused_calls: RefusedCalls,
+    /// What stands, after its end, where its ssh writes host keys that it accepts.
+    pub host_keys: Vec<u8>,
 }
 
 /// The wire of a sandbox.
@@ -159,6 +162,7 @@ impl Launch<'_> {
             execs: None,
             listeners: Vec::new(),
             wire: None,
+            ssh_writes_in: None,
             broker_done: false,
             finishing: false,
             finished: false,
@@ -312,6 +316,8 @@ struct Run<'a> {
     listeners: Vec<(Listens, OwnedFd)>,
     /// Serves them.
     wire: Option<Wire>,
+    /// The folder where its ssh writes host keys, which lasts as long as it is held.
+    ssh_writes_in: Option<OwnedFd>,
     /// Nothing is left inside that the broker could hear of.
     broker_done: bool,
     /// Whether what bubblewrap mounted is being, or was, finished and verified.
@@ -382,6 +388,11 @@ impl Run<'_> {
             unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
             unlogged: self.wire.as_ref().map_or(0, |wire| wire.carried().unlogged),
             refused_calls: self.wire.as_ref().map(Wire::refused).unwrap_or_default(),
+            host_keys: self
+                .ssh_writes_in
+                .as_ref()
+                .map(|folder| known_hosts::read_foreign(folder.as_fd(), ssh::ACCEPTED))
+                .unwrap_or_default(),
         })
     }
 
@@ -684,6 +695,10 @@ impl Run<'_> {
         };
         let private = self.launch.plan.private.iter().map(device).collect::<io::Result<Vec<u64>>>();
         let private = private.map_err(failed("the sandbox's private folders"))?;
+        if self.launch.plan.has_ssh {
+            let folder = super::tree::open_below(root.as_fd(), Path::new(ssh::ACCEPTED_FOLDER));
+            self.ssh_writes_in = Some(folder.map_err(failed(ssh::ACCEPTED_FOLDER))?);
+        }
         let netns_cookie =
             lnk_sys::socket::netns_cookie(diag.as_fd()).map_err(failed("SO_NETNS_COOKIE"))?;
         self.execs = execs(self.launch.plan, &root).map_err(failed("an event descriptor"))?;

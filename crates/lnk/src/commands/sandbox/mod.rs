@@ -1,7 +1,9 @@
 //! `lnk sandbox`: its commands, each in the file of its name.
 
 mod check;
+mod connect;
 mod flags;
+mod key;
 mod learn;
 mod log;
 mod named;
@@ -48,15 +50,23 @@ enum Command {
     Permissions(permissions::Args),
     Ready(ready::Args),
     Check(Box<check::Args>),
+    Key(key::Args),
     Log(log::Args),
     Traffic(traffic::Args),
     Stop(stop::Args),
     Pause(pause::Args),
     Resume(resume::Args),
     Paused(paused::Args),
+    #[command(hide = true)]
+    Connect(connect::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
+    if let Command::Connect(args) = args.command {
+        return connect::connect(&args);
+    }
+    // Nothing else of it is for the program inside.
+    lnk_sandbox::run::refuse_inside()?;
     match args.command {
         Command::Run(args) => run::run(*args),
         Command::Learn(args) => learn::learn(*args),
@@ -64,12 +74,14 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Permissions(args) => permissions::permissions(&args),
         Command::Ready(ready::Args {}) => ready::ready(),
         Command::Check(args) => check::check(*args),
+        Command::Key(args) => key::key(args),
         Command::Log(args) => log::log(args),
         Command::Traffic(args) => traffic::traffic(&args),
         Command::Stop(args) => stop::stop(&args),
         Command::Pause(args) => pause::pause(&args),
         Command::Resume(args) => resume::resume(&args),
         Command::Paused(args) => paused::paused(&args),
+        Command::Connect(args) => connect::connect(&args),
     }
 }
 

@@ -1,0 +1,401 @@
+//! SSH in a sandbox that has an endpoint for it: a key of its own, the host keys that it
+//! knows, and how `ssh` is told to use them and nothing else.
+
+pub mod key;
+pub mod known_hosts;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use lnk_spec::endpoint::Endpoint;
+use lnk_spec::shown;
+
+use crate::account::Accounts;
+use crate::caller::Caller;
+use crate::env::Environment;
+use crate::error::{Error, Result, failed};
+use crate::paths::Held;
+use crate::policy::home_folder;
+use crate::spec_file::{SpecFile, read_plain};
+use crate::state::{Home, Settings};
+
+use key::{Key, Owner, PRIVATE};
+use known_hosts::HostKey;
+
+/// Where the files are inside: a read-only folder, which `~/.ssh` leads to.
+pub const FOLDER: &str = "/run/lnk/ssh";
+/// The folder that ssh writes host keys in that it accepts.
+pub const ACCEPTED_FOLDER: &str = "/run";
+/// Their file there, which anything inside can write.
+pub const ACCEPTED: &str = "accepted_known_hosts";
+/// The port that is taken for SSH.
+const PORT: u16 = 22;
+/// The host keys that were accepted, in the folder kept outside.
+const KNOWN_HOSTS: &str = "known_hosts";
+/// Host keys kept for a sandbox at most.
+const MAX_KEPT: usize = 1000;
+/// Host keys taken from one run at most.
+const MAX_NEW: usize = 16;
+
+/// Whether an endpoint is taken for SSH: one on port 22. What is spoken at another port
+/// can't be told from its number.
+#[must_use]
+pub fn is_ssh(endpoint: &Endpoint) -> bool {
+    endpoint.port().get() == PORT
+}
+
+/// What the ssh of one sandbox has.
+#[derive(Clone, Debug)]
+pub struct Ssh {
+    endpoints: Vec<Endpoint>,
+    owner: Option<(Owner, PathBuf)>,
+    key: Option<Key>,
+    /// Published host keys and accepted ones.
+    known: Vec<HostKey>,
+}
+
+impl Ssh {
+    /// What a sandbox with these endpoints has: a key where one is on port 22, and where
+    /// one was made for it before; `None` where neither is so. Without an owner it has
+    /// no key.
+    ///
+    /// # Errors
+    /// Naming the file of settings that can't be read or made, or isn't what it should be.
+    pub fn of(
+        endpoints: &[Endpoint],
+        owner: Option<Owner>,
+        settings: &Settings,
+    ) -> Result<Option<Ssh>> {
+        let is_asked = endpoints.iter().any(is_ssh);
+        let key = match &owner {
+            _ if endpoints.is_empty() => None,
+            Some(owner) if is_asked => Some(Key::find_or_make(settings, owner)?),
+            Some(owner) => Key::find(settings, owner)?,
+            None => None,
+        };
+        if !is_asked && key.is_none() {
+            return Ok(None);
+        }
+        let owner = match owner {
+            None => None,
+            Some(owner) => {
+                let folder = settings.key_folder(&owner.id())?;
+                Some((owner, folder))
+            }
+        };
+        let mut known = known_hosts::published();
+        if let Some((_, folder)) = &owner {
+            known.extend(kept(folder)?);
+        }
+        Ok(Some(Ssh { endpoints: endpoints.to_vec(), owner, key, known }))
+    }
+
+    /// The files of [`FOLDER`]: name, content and mode.
+    ///
+    /// # Errors
+    /// The key can't be written down.
+    pub fn files(&self) -> Result<Vec<(&'static str, Vec<u8>, u32)>> {
+        let known = known_hosts::text(&self.known);
+        let mut files = vec![
+            ("config", self.config().into_bytes(), 0o644),
+            (KNOWN_HOSTS, known.into_bytes(), 0o644),
+        ];
+        if let Some(key) = &self.key {
+            let what = || failed::<io::Error>("the sandbox's SSH key");
+            files.push((PRIVATE, key.private().map_err(what())?, 0o600));
+            let public = key.public().map_err(what())? + "\n";
+            files.push(("id_ed25519.pub", public.into_bytes(), 0o644));
+        }
+        Ok(files)
+    }
+
+    /// How git, and whoever types it, starts ssh. No word of it needs quoting.
+    #[must_use]
+    pub fn env(&self) -> Environment {
+        vec![("GIT_SSH_COMMAND".into(), format!("ssh -F {FOLDER}/config").into())]
+    }
+
+    /// The line for a key that was just made, or that there is none; whether it is for
+    /// every reader.
+    ///
+    /// # Errors
+    /// The key can't be written down.
+    pub fn notice(&self) -> Result<Option<(String, bool)>> {
+        let (Some(key), Some((owner, _))) = (&self.key, &self.owner) else {
+            let line = "this sandbox has no SSH key, and forgets the host keys that it accepts: \
+                        both are kept by a spec or a --write folder; name one";
+            return Ok(Some((line.into(), false)));
+        };
+        if !key.is_new {
+            return Ok(None);
+        }
+        let public = key.public().map_err(failed("the sandbox's SSH key"))?;
+        Ok(Some((
+            format!(
+                "made an SSH key for this sandbox; add it where it should be let in, as a deploy \
+                 key, say ('lnk sandbox key {}' prints it again): {public}",
+                owner.flag()
+            ),
+            true,
+        )))
+    }
+
+    /// A server whose key isn't known may bring one; of one that has a known key, ssh
+    /// takes no other, of another kind neither.
+    fn config(&self) -> String {
+        let mut text = String::from("# Written by lnk for this sandbox.\nHost *\n");
+        if self.key.is_some() {
+            text.push_str(&format!("    IdentityFile {FOLDER}/{PRIVATE}\n"));
+        }
+        text.push_str(&format!(
+            "    IdentitiesOnly yes
+    IdentityAgent none
+    StrictHostKeyChecking accept-new
+    UserKnownHostsFile {ACCEPTED_FOLDER}/{ACCEPTED} {FOLDER}/{KNOWN_HOSTS}
+    GlobalKnownHostsFile /dev/null
+    CheckHostIP no
+    HashKnownHosts no
+    UpdateHostKeys no
+"
+        ));
+        text
+    }
+
+    /// Keeps what ssh accepted, out of what anything inside may have written: keys of
+    /// servers that are endpoints and had none, the first of each. The lines say so.
+    ///
+    /// # Errors
+    /// They can't be kept.
+    pub fn keep(&self, accepted: &[u8]) -> Result<Vec<String>> {
+        let mut new: Vec<HostKey> = Vec::new();
+        for key in known_hosts::parse_foreign(accepted) {
+            let is_endpoint = |endpoint: &Endpoint| {
+                endpoint.port().get() == key.port && endpoint.host().matches(&key.host)
+            };
+            let is_known = self.known.iter().chain(&new).any(|known| known.is_of(&key));
+            if !is_known && self.endpoints.iter().any(is_endpoint) {
+                new.push(key);
+            }
+        }
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        let more = new.len() > MAX_NEW;
+        new.truncate(MAX_NEW);
+        let Some((_, folder)) = &self.owner else {
+            return Ok(new.iter().map(|key| accepted_line(key, "it is forgotten now")).collect());
+        };
+        let mut lines: Vec<String> = keep_in(folder, new)?
+            .iter()
+            .map(|key| accepted_line(key, "this sandbox takes no other from now on"))
+            .collect();
+        if more {
+            lines.push(format!(
+                "of the other host keys that it accepted none is kept: a run adds {MAX_NEW} at most"
+            ));
+        }
+        Ok(lines)
+    }
+}
+
+fn accepted_line(key: &HostKey, then: &str) -> String {
+    let HostKey { host, port, .. } = key;
+    let fingerprint = key.fingerprint();
+    format!("accepted the SSH host key of {host}, port {port}, {fingerprint}; {then}")
+}
+
+/// The accepted keys of a folder; none where it has no such file.
+fn kept(folder: &Path) -> Result<Vec<HostKey>> {
+    let path = folder.join(KNOWN_HOSTS);
+    let bytes = match read_plain(&path, known_hosts::MAX_BYTES * 16 + 1) {
+        Ok((bytes, _)) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(shown::word(&path))(error)),
+    };
+    known_hosts::parse(&bytes).ok_or_else(|| {
+        Error::Refused(format!(
+            "{} isn't a list of host keys as lnk writes it: remove it, and they are accepted anew",
+            shown::word(&path)
+        ))
+    })
+}
+
+/// Adds keys of servers that have none there; returns those that were added.
+fn keep_in(folder: &Path, new: Vec<HostKey>) -> Result<Vec<HostKey>> {
+    let what = || format!("the accepted host keys in {}", shown::word(folder));
+    let _lock = key::lock(folder).map_err(failed(what()))?;
+    let mut all = kept(folder)?;
+    let new: Vec<HostKey> =
+        new.into_iter().filter(|key| !all.iter().any(|kept| kept.is_of(key))).collect();
+    if all.len() + new.len() > MAX_KEPT {
+        return Err(Error::Refused(format!(
+            "{}: there are {MAX_KEPT} already; remove that file to begin anew",
+            shown::word(folder.join(KNOWN_HOSTS))
+        )));
+    }
+    all.extend(new.iter().cloned());
+    let text = known_hosts::text(&all);
+    key::write(folder, KNOWN_HOSTS, text.as_bytes()).map_err(failed(what()))?;
+    Ok(new)
+}
+
+/// The public half of a sandbox's key, which is made where there is none yet: the
+/// sandbox of a spec, or the one of a write folder. One line, without its end.
+///
+/// # Errors
+/// [`Error::Refused`] inside a sandbox, and for what is no spec or no folder; what
+/// [`Key::find_or_make`] says.
+pub fn public_key(of: &Typed, caller: &Caller) -> Result<String> {
+    crate::run::refuse_inside()?;
+    let owner = match of {
+        Typed::Spec(typed) => Owner::Spec(SpecFile::read(typed, caller)?.real),
+        Typed::Folder(typed) => Owner::Folder(folder(typed, caller)?),
+    };
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = Home::of(caller, &accounts).ok_or_else(|| {
+        Error::Refused("you have no home folder to keep it in; set HOME to one of yours".into())
+    })?;
+    let key = Key::find_or_make(&Settings::open(&home)?, &owner)?;
+    key.public().map_err(failed("the sandbox's SSH key"))
+}
+
+/// A sandbox as it was typed.
+#[derive(Clone, Debug)]
+pub enum Typed {
+    /// By its spec.
+    Spec(PathBuf),
+    /// By its write folder.
+    Folder(PathBuf),
+}
+
+fn folder(typed: &Path, caller: &Caller) -> Result<PathBuf> {
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = home_folder(caller, &accounts).map(|(home, _)| home);
+    let held = Held::open("--write", typed, home.as_deref(), &caller.cwd)?;
+    if held.file_type() != rustix::fs::FileType::Directory {
+        let typed = shown::word(typed);
+        return Err(Error::Refused(format!("--write {typed}: it isn't a folder; name one")));
+    }
+    Ok(held.real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::thread;
+
+    const KEYS: [&str; 2] = [
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAfuCHKVTjquxvt6CM6tdG4SLp1Btn/nOeHHE5UOzRdf",
+    ];
+
+    fn settings() -> (tempfile::TempDir, Settings) {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::at(root.path().into(), rustix::process::getuid().as_raw());
+        let settings = Settings::open(&home).unwrap();
+        (root, settings)
+    }
+
+    fn endpoints(list: &str) -> Vec<Endpoint> {
+        list.split_whitespace().map(|endpoint| endpoint.parse().unwrap()).collect()
+    }
+
+    fn of(list: &str, owner: Option<Owner>, settings: &Settings) -> Option<Ssh> {
+        Ssh::of(&endpoints(list), owner, settings).unwrap()
+    }
+
+    fn owner(path: &str) -> Option<Owner> {
+        Some(Owner::Folder(path.into()))
+    }
+
+    fn public(ssh: &Ssh) -> Option<String> {
+        ssh.key.as_ref().map(|key| key.public().unwrap())
+    }
+
+    #[test]
+    fn a_key_is_the_owners_and_stays() {
+        let (_root, settings) = settings();
+        let made = of("a.example:22", owner("/w"), &settings).unwrap();
+        assert!(made.key.as_ref().unwrap().is_new);
+        let again = of("b.example:22", owner("/w"), &settings).unwrap();
+        assert!(!again.key.as_ref().unwrap().is_new);
+        assert_eq!(public(&made), public(&again));
+        for other in [Owner::Folder("/w/x".into()), Owner::Spec("/w".into())] {
+            let other = of("a.example:22", Some(other), &settings).unwrap();
+            assert_ne!(public(&other), public(&made));
+        }
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = &made.owner.as_ref().unwrap().1;
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&folder.join(PRIVATE)), mode(folder)), (0o600, 0o700));
+        assert!(of("a.example:22", None, &settings).unwrap().key.is_none());
+    }
+
+    #[test]
+    fn openssh_reads_the_key() {
+        let (_root, settings) = settings();
+        let made = of("a.example:22", owner("/w"), &settings).unwrap();
+        let file = made.owner.as_ref().unwrap().1.join(PRIVATE);
+        let read = std::process::Command::new("ssh-keygen").args(["-y", "-f"]).arg(file).output();
+        let read = String::from_utf8(read.unwrap().stdout).unwrap();
+        assert_eq!(read.trim_end(), public(&made).unwrap());
+    }
+
+    #[test]
+    fn of_many_runs_at_once_all_have_one_key() {
+        let (_root, settings) = settings();
+        let keys = thread::scope(|all| {
+            let run = || public(&of("a.example:22", owner("/w"), &settings).unwrap());
+            let runs: Vec<_> = (0..8).map(|_| all.spawn(run)).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect::<BTreeSet<_>>()
+        });
+        assert_eq!(keys.len(), 1);
+    }
+
+    #[test]
+    fn another_port_has_the_key_that_was_made_for_it() {
+        let (_root, settings) = settings();
+        assert!(of("a.example:2222", owner("/w"), &settings).is_none());
+        assert!(of("", owner("/w"), &settings).is_none());
+        Key::find_or_make(&settings, &owner("/w").unwrap()).unwrap();
+        assert!(of("a.example:2222", owner("/w"), &settings).unwrap().key.is_some());
+        assert!(of("", owner("/w"), &settings).is_none());
+    }
+
+    #[test]
+    fn what_a_program_wrote_adds_first_keys_of_endpoints_and_nothing_else() {
+        let (_root, settings) = settings();
+        let list = "github.com:22 a.example:22 b.example:22";
+        let ssh = of(list, owner("/w"), &settings).unwrap();
+        let wrote = format!(
+            "github.com {0}\nelsewhere.example {0}\n[a.example]:2222 {0}\n* {0}\na.example {1}\n\
+             a.example {0}\n\u{1b}[2J\n",
+            KEYS[0], KEYS[1]
+        );
+        let lines = ssh.keep(wrote.as_bytes()).unwrap();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("of a.example, port 22, SHA256:eUXGGm1"), "{lines:?}");
+        let file = ssh.owner.as_ref().unwrap().1.join(KNOWN_HOSTS);
+        let kept = || std::fs::read_to_string(&file).unwrap();
+        assert_eq!(kept(), format!("a.example {}\n", KEYS[1]));
+        // Neither a later run's nor that of one which began before replaces it.
+        let replaced = format!("a.example {}\n", KEYS[0]);
+        for ssh in [&ssh, &of(list, owner("/w"), &settings).unwrap()] {
+            assert_eq!(ssh.keep(replaced.as_bytes()).unwrap(), Vec::<String>::new());
+        }
+        assert_eq!(kept(), format!("a.example {}\n", KEYS[1]));
+        std::fs::write(&file, "* anything").unwrap();
+        assert!(Ssh::of(&endpoints(list), owner("/w"), &settings).is_err());
+    }
+
+    #[test]
+    fn a_run_adds_few() {
+        let (_root, settings) = settings();
+        let ssh = of("*.a.example:22", owner("/w"), &settings).unwrap();
+        let wrote: String = (0..50).map(|n| format!("n{n}.a.example {}\n", KEYS[0])).collect();
+        assert_eq!(ssh.keep(wrote.as_bytes()).unwrap().len(), MAX_NEW + 1);
+        let kept = of("*.a.example:22", owner("/w"), &settings).unwrap().known.len();
+        assert_eq!(kept, known_hosts::published().len() + MAX_NEW);
+    }
+}

@@ -1,0 +1,41 @@
+//! `lnk sandbox key`.
+
+use std::path::PathBuf;
+
+use lnk_sandbox::ssh::{Typed, public_key};
+
+use super::caller;
+use super::flags::A_SPEC;
+use crate::error::Result;
+use crate::ui;
+
+/// Print a sandbox's own SSH key, the public half
+///
+/// A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
+/// never one of yours. It is known by its spec, or by its first --write folder where
+/// there is none. The key is made here if there is none yet; a sandbox whose SSH
+/// server is at another port has it from then on.
+#[derive(clap::Args)]
+#[command(
+    verbatim_doc_comment,
+    after_long_help = "Example:\n  lnk sandbox key --write ~/code/app",
+    group(clap::ArgGroup::new("whose").required(true).args(["spec", "write"]))
+)]
+pub struct Args {
+    /// The spec that the sandbox is run with
+    #[arg(long, value_name = "FILE", help_heading = A_SPEC)]
+    spec: Option<PathBuf>,
+
+    /// The folder that it is run with, without a spec
+    #[arg(long, value_name = "PATH")]
+    write: Option<PathBuf>,
+}
+
+pub fn key(args: Args) -> Result<u8> {
+    let typed = match (args.spec, args.write) {
+        (Some(spec), _) => Typed::Spec(spec),
+        (None, folder) => Typed::Folder(folder.unwrap_or_default()),
+    };
+    ui::page(&public_key(&typed, &caller()?)?)?;
+    Ok(0)
+}
