@@ -114,7 +114,7 @@ impl Wire {
         let control = control::Listener::bind(settings, &whose.sandbox.name);
         let control = control.map_err(on(settings.join(control::FOLDER)))?;
         // After the socket is there: what changes from now on is said at it.
-        let state = State::open(settings)?;
+        let state = State::open(settings).map_err(on(settings.to_owned()))?;
         if let Lasting::Run(_) = whose.lasting {
             // Of an earlier one with the number, which was killed. Where that fails, the
             // wire can't tell whether it's closed.

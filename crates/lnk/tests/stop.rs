@@ -148,7 +148,7 @@ fn all_busy_tunnels_of_all_sandboxes_end_within_a_second_and_open_again() {
         assert_eq!(open, "200");
         assert!(taken < 1000, "the last ended after {taken} ms");
         for sandbox in &mut sandboxes {
-            sandbox.wait_for_stdout("ended HTTP/1.1 403 Forbidden\n").wait_for_stderr(
+            sandbox.wait_for_stdout("ended HTTP/1.1 403 ").wait_for_stderr(
                 "every wire is stopped, this sandbox's too: 'lnk sandbox stop --off'",
             );
         }
@@ -204,7 +204,7 @@ print(p.makefile().read(), end='')";
         ask()
             .run()
             .ok()
-            .stdout_has("HTTP/1.1 403 Forbidden\n")
+            .stdout_has("HTTP/1.1 403 ")
             .stdout_has("X-Link-Reason: every sandbox's wire is stopped: lnk sandbox stop --off\n")
             .stderr_has(stopped);
         // One without a wire has nothing to say.
@@ -253,7 +253,7 @@ fn a_wire_whose_lnk_hangs_is_told_of_and_closes_once_it_goes_on() {
             .stderr_has("doesn't answer: its lnk is stopped or busy, and looks once it goes on\n");
         assert!(begun.elapsed() < Duration::from_secs(10));
         sandbox.signal(Signal::CONT);
-        sandbox.wait_for_stdout("ended HTTP/1.1 403 Forbidden\n");
+        sandbox.wait_for_stdout("ended HTTP/1.1 403 ");
         env.lnk(["sandbox", "stop", "--off"]).run().ok();
         sandbox.wait().ok();
     });
