@@ -164,7 +164,8 @@ pub(crate) async fn serve(
 
 fn refuse(to: Ipv4Addr, port: u16, calls: &Calls) {
     let (call, reason) = if to == Ipv4Addr::LOCALHOST {
-        let reason = format!("--port {port}, or ports in [localhost], opens it");
+        let reason =
+            format!("this port isn't open: add --port {port}, or it to ports in [localhost]");
         (calls.log.call(Verb::Port, "localhost", port), reason)
     } else {
         let reason = "this address stands for no name of an endpoint".to_owned();

@@ -389,7 +389,8 @@ mod tests {
             ["a.example:443", "a.example:80", "b.example:5432", "nas.local:5432", "c.example:1"]
         {
             let reason = open(closed).unwrap_err().reason;
-            let hint = format!("{closed} isn't open: --tcp {closed}, or tcp in [internet]");
+            let hint =
+                format!("{closed} isn't open: add --tcp {closed}, or it to tcp in [internet]");
             assert_eq!(reason, hint);
         }
     }

@@ -105,9 +105,10 @@ fn two_names_on_one_port_reach_their_own_servers() {
             "tcp one.test.example:22 ended 5 ",
             "tcp one.test.example:443 ended 5 ",
             "tcp two.test.example:22 refused: two.test.example:22 isn't open: \
-             --tcp two.test.example:22, or tcp in [internet]",
-            "dns three.test.example:0 refused: no endpoint has this name: --tcp HOST:PORT",
-            "port localhost:5432 refused: --port 5432, or ports in [localhost], opens it",
+             add --tcp two.test.example:22, or it to tcp in [internet]",
+            "dns three.test.example:0 refused: no endpoint has this name: add --tcp HOST:PORT",
+            "port localhost:5432 refused: this port isn't open: add --port 5432, \
+             or it to ports in [localhost]",
             "unknown 127.77.3.1:5432 refused: this address stands for no name of an endpoint",
         ] {
             assert!(has(line), "{line}: {log:#?}");
@@ -192,7 +193,7 @@ fn every_name_under_a_domain_is_its_own() {
         run.prints(&format!("{told}nas.test.example:5432 ConnectionResetError\n"));
         let log = logged(env);
         let refused = "tcp nas.test.example:5432 refused: nas.test.example resolves to an address \
-                       of your network: --lan-host nas.test.example, or hosts in [lan]";
+                       of your network: add --lan-host nas.test.example, or it to hosts in [lan]";
         assert!(log.iter().any(|line| line == refused), "{log:#?}");
 
         let flags = format!("{flags} --lan-host nas.test.example");
@@ -378,7 +379,7 @@ fn services_lead_to_endpoints_only() {
         }
         let log = logged(env);
         let line = "dns _closed._tcp.c.abc.mongodb.net:0 failed: it leads to one.evil.example:27017, \
-                    which isn't open: --tcp one.evil.example:27017";
+                    which isn't open: add --tcp one.evil.example:27017";
         assert!(log.iter().any(|its| its == line), "{log:#?}");
         assert!(looked_up(env, &net).iter().all(|(name, _)| !name.contains("evil")));
     });
@@ -656,11 +657,11 @@ echo 'host all all 0.0.0.0/0 trust' >> data/pg_hba.conf && {
 
 #[test]
 fn psql_reaches_its_server_by_name() {
+    // Dropped last, when the servers are gone.
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
     let (Some(mut net), Some(programs)) = (Net::new(), postgresql()) else { return };
     let programs = programs.to_str().expect("UTF-8");
-    let (one, two) =
-        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    for (folder, address) in [(&one, "11.0.0.2"), (&two, "11.0.0.3")] {
+    for (folder, address) in folders.iter().zip(["11.0.0.2", "11.0.0.3"]) {
         let folder = folder.path().to_str().expect("UTF-8");
         net.serve(["sh", "-c", POSTGRES, folder, programs, address]);
     }

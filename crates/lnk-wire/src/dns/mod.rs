@@ -106,7 +106,8 @@ fn judge(question: &Question, calls: &Calls) -> Judged {
         Some(_) if matches!(question.kind, SRV | TXT) => Judged::Outside,
         Some(name) => Judged::Answered(stand_in(question, &name, calls)),
         None => {
-            let reason = "no endpoint has this name: --tcp HOST:PORT, or tcp in [internet]";
+            let reason =
+                "no endpoint has this name: add --tcp HOST:PORT, or it to tcp in [internet]";
             calls.turned_away(&call(question, calls), reason, false);
             Judged::Answered((Rcode::NxDomain, Vec::new()))
         }
@@ -193,7 +194,7 @@ fn open_services(records: Vec<Record>, open: &Open<'_>, calls: &Calls) -> Vec<Re
     };
     let services = records.into_iter().filter(is_open).collect();
     if let Some(target) = closed {
-        let reason = format!("it leads to {target}, which isn't open: --tcp {target}");
+        let reason = format!("it leads to {target}, which isn't open: add --tcp {target}");
         open.failed(&reason);
     }
     services
