@@ -22,8 +22,7 @@ use crate::traffic::Traffic;
 
 /// Held by whoever renames full files. Lines are written without it.
 const LOCK: &str = "wire.log.lock";
-/// The file after the present one, with room for all of it: so that a program that
-/// fills the disk doesn't end the log.
+/// The file after the present one, its room kept before it's needed.
 pub(super) const NEXT: &str = "wire.log.next";
 
 /// Lines of calls that were turned away, within a minute, at most: a program that is
@@ -291,6 +290,9 @@ impl Current {
         // Read too, for how the file ends; never waiting for a pipe's other end.
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = open_plain(folder, FILE, flags)?;
+        // One that is new, and wasn't the next one before, has no room kept yet. Where the
+        // disk is full already, its lines find out.
+        let _ = reserve(&file);
         let stat = fstat(&file)?;
         Ok(Current { file, id: id(&stat), end: None })
     }
@@ -319,20 +321,17 @@ impl Current {
 }
 
 /// Makes the next file where there is none, its room kept. Where the disk is full, the
-/// oldest one gives up its own.
+/// file that would go with it gives up its own.
 fn keep_next(folder: &OwnedFd) -> io::Result<()> {
     if size(folder, NEXT).is_some() {
         return Ok(());
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let next = open_plain(folder, NEXT, flags)?;
-    let reserve = || fallocate(&next, FallocateFlags::KEEP_SIZE, 0, FULL);
-    let mut reserved = reserve();
-    if reserved == Err(Errno::NOSPC)
-        && let Some(oldest) = (1..=KEPT).rev().find(|number| size(folder, &kept(*number)).is_some())
-    {
-        unlinkat(folder, kept(oldest), AtFlags::empty())?;
-        reserved = reserve();
+    let mut reserved = reserve(&next);
+    if reserved == Err(Errno::NOSPC) && size(folder, &kept(KEPT)).is_some() {
+        unlinkat(folder, kept(KEPT), AtFlags::empty())?;
+        reserved = reserve(&next);
     }
     match reserved {
         // Not every file system can keep room.
@@ -342,6 +341,11 @@ fn keep_next(folder: &OwnedFd) -> io::Result<()> {
             Err(error.into())
         }
     }
+}
+
+/// Keeps room for a whole file: so that filling the disk doesn't end the log.
+fn reserve(file: &File) -> Result<(), Errno> {
+    fallocate(file, FallocateFlags::KEEP_SIZE, 0, FULL)
 }
 
 /// The size of a file of the folder; `None` where there is none.
