@@ -33,6 +33,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// bytes of ends may.
 const SOON: Duration = Duration::from_millis(20);
 const ENDS: usize = 32 * 1024;
+/// Bytes that are kept beyond a full file: for the lines that make it full, of all wires.
+const BEYOND: u64 = 1024 * 1024;
 
 /// The log, as one wire writes it. A call whose beginning can't be written isn't let
 /// through; other lines that can't be are left out and counted.
@@ -264,7 +266,9 @@ impl Log {
     fn write(&self, bytes: Vec<u8>, lines: u64) -> io::Result<()> {
         let mut ends = self.ends.take();
         ends.bytes.extend(bytes);
-        let size = self.current.borrow_mut().append(&self.folder, &ends.bytes);
+        let append = || self.current.borrow_mut().append(&self.folder, &ends.bytes);
+        // Where a full file had no room for them, the next one may.
+        let size = append().or_else(|_| rotate(&self.folder).and_then(|()| append()));
         let size = size.inspect_err(|_| {
             let left_out = ends.lines + lines;
             self.left_out.set(self.left_out.get() + left_out);
@@ -345,7 +349,7 @@ fn keep_next(folder: &OwnedFd) -> io::Result<()> {
 
 /// Keeps room for a whole file: so that filling the disk doesn't end the log.
 fn reserve(file: &File) -> Result<(), Errno> {
-    fallocate(file, FallocateFlags::KEEP_SIZE, 0, FULL)
+    fallocate(file, FallocateFlags::KEEP_SIZE, 0, FULL + BEYOND)
 }
 
 /// The size of a file of the folder; `None` where there is none.
