@@ -173,9 +173,10 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         Err(error) => vec![format!("{error}; they are accepted anew next time")],
     });
     if unlogged > 0 {
+        let lines = if unlogged == 1 { "1 line" } else { &format!("{unlogged} lines") };
         outcome.warnings.push(format!(
-            "{unlogged} lines of its calls couldn't be written to the log, so calls were refused: \
-             make room in ~/.config/lnk"
+            "{lines} of its calls couldn't be written to the log, so calls were refused: make room \
+             in ~/.config/lnk"
         ));
     }
     Ok(outcome)

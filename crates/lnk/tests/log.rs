@@ -210,3 +210,41 @@ fn following_goes_on_through_a_full_file_until_nobody_reads() {
         assert_eq!((shown, run.stdout.lines().count()), (4, 5), "{run}");
     });
 }
+
+/// Fills the disk that the log is on, and the file of the log but for a line's half.
+const FULL_DISK: &str = r#"
+settings="$HOME/.config/lnk"
+mkdir -p "$settings" && mount -t tmpfs -o size=24m,mode=700 tmpfs "$settings" || exit
+ip link set lo up
+python3 -m http.server 5001 --bind 127.0.0.1 > log 2>&1 &
+until curl -s -o page http://127.0.0.1:5001/; do :; done
+call() {
+    lnk sandbox run --read . --port 5001 -- curl -s -o /dev/null -w '%{http_code}\n' http://127.0.0.1:5001/
+}
+call
+cat /dev/zero > "$settings/fill" 2> log
+call
+python3 -c "
+import os, sys
+path = sys.argv[1]
+line = open(path).readline()
+with open(path, 'a', buffering=1) as log:
+    while os.path.getsize(path) < 8 * 1024 * 1024 - len(line): log.write(line)
+" "$settings/sandbox/wire.log"
+call
+call
+kill %1
+test -e "$settings/sandbox/wire.log.1"
+"#;
+
+#[test]
+fn filling_the_disk_ends_no_call_of_others() {
+    each!(|env| {
+        // Who else mounts is root of a namespace, in which no sandbox has another user.
+        if env.user.is_root() {
+            env.write("full.sh", FULL_DISK);
+            let words = ["--net", "--mount", "bash", "full.sh"];
+            env.program("unshare", words).run().ok().prints("200\n200\n200\n200\n");
+        }
+    });
+}

@@ -16,12 +16,14 @@ fn python(env: &TestEnv, script: &str) -> Call {
 
 /// Handles a signal by taking its time, and ends with 9.
 fn handles(signal: &str) -> String {
+    // Python runs a handler between two of its own steps: a signal that comes as a sleep
+    // is about to begin waits for its end.
     format!(
         "import os, signal, sys, time\n\
          def end(*_): time.sleep(0.3); os.write(1, b'cleaned up\\n'); sys.exit(9)\n\
          signal.signal(signal.{signal}, end)\n\
          os.write(1, b'ready\\n')\n\
-         time.sleep(600)"
+         while True: time.sleep(0.05)"
     )
 }
 

@@ -20,12 +20,12 @@ fn prompt(terminal: &mut Terminal, prompt: &str) {
 
 /// Says when it may be stopped, and when it goes on.
 const JOB: &str = "\
-import os, signal
+import os, signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 signal.signal(signal.SIGCONT, lambda *_: os.write(1, b'back\\n'))
 os.write(1, b'ready\\n')
 while True:
-    signal.pause()
+    time.sleep(0.05)
 ";
 
 #[test]
@@ -170,13 +170,13 @@ fn script_records_a_session_inside() {
 #[test]
 fn a_new_size_reaches_the_program() {
     each!(|env| {
-        let waits = "import os, signal\n\
+        let waits = "import os, signal, time\n\
             def sized(*_):\n\
             \tos.write(1, b'now %d %d\\n' % os.get_terminal_size(0))\n\
             \tos._exit(0)\n\
             signal.signal(signal.SIGWINCH, sized)\n\
             os.write(1, b'ready\\n')\n\
-            while True: signal.pause()";
+            while True: time.sleep(0.05)";
         let mut terminal = run(env, &["python3", "-c", waits]).terminal(24, 80);
         terminal.shows("ready").resize(10, 40).shows("now 40 10");
         assert_eq!(terminal.wait_exit(), 0);

@@ -236,14 +236,14 @@ fn who_is_turned_away_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_r
     assert_eq!(reasons(&folder).pop().unwrap(), "400 more calls were refused within a minute");
 }
 
-/// Without room for it, a program that fills the disk would end the log.
+/// Without room for them, a program that fills the disk would end the log.
 #[test]
-fn the_room_of_the_next_file_is_kept() {
+fn the_room_of_this_file_and_the_next_is_kept() {
     use std::os::unix::fs::MetadataExt as _;
     let folder = tempfile::tempdir().unwrap();
     let log = log(&folder, "run-1");
     let kept = |name: &str| fs::metadata(folder.path().join(name)).unwrap().blocks() * 512;
-    assert!(kept("wire.log.next") >= FULL);
+    assert!(kept(FILE) >= FULL && kept("wire.log.next") >= FULL);
     for round in 0..3 {
         log.allowed(&log.call(Verb::Http, format!("{round}"), 80)).unwrap();
         fill(folder.path());

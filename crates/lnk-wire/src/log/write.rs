@@ -22,8 +22,7 @@ use crate::traffic::Traffic;
 
 /// Held by whoever renames full files. Lines are written without it.
 const LOCK: &str = "wire.log.lock";
-/// The file after the present one, with room for all of it: so that a program that
-/// fills the disk doesn't end the log.
+/// The file after the present one, its room kept before it's needed.
 pub(super) const NEXT: &str = "wire.log.next";
 
 /// Lines of calls that were turned away, within a minute, at most: a program that is
@@ -34,6 +33,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// bytes of ends may.
 const SOON: Duration = Duration::from_millis(20);
 const ENDS: usize = 32 * 1024;
+/// Bytes that are kept beyond a full file: for the lines that make it full, of all wires.
+const BEYOND: u64 = 1024 * 1024;
 
 /// The log, as one wire writes it. A call whose beginning can't be written isn't let
 /// through; other lines that can't be are left out and counted.
@@ -278,7 +279,9 @@ impl Log {
     fn write(&self, bytes: Vec<u8>, lines: u64) -> io::Result<()> {
         let mut ends = self.ends.take();
         ends.bytes.extend(bytes);
-        let size = self.current.borrow_mut().append(&self.folder, &ends.bytes);
+        let append = || self.current.borrow_mut().append(&self.folder, &ends.bytes);
+        // Where a full file had no room for them, the next one may.
+        let size = append().or_else(|_| rotate(&self.folder).and_then(|()| append()));
         let size = size.inspect_err(|_| {
             let left_out = ends.lines + lines;
             self.left_out.set(self.left_out.get() + left_out);
@@ -304,6 +307,9 @@ impl Current {
         // Read too, for how the file ends; never waiting for a pipe's other end.
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = open_plain(folder, FILE, flags)?;
+        // One that is new, and wasn't the next one before, has no room kept yet. Where the
+        // disk is full already, its lines find out.
+        let _ = reserve(&file);
         let stat = fstat(&file)?;
         Ok(Current { file, id: id(&stat), end: None })
     }
@@ -332,20 +338,17 @@ impl Current {
 }
 
 /// Makes the next file where there is none, its room kept. Where the disk is full, the
-/// oldest one gives up its own.
+/// file that would go with it gives up its own.
 fn keep_next(folder: &OwnedFd) -> io::Result<()> {
     if size(folder, NEXT).is_some() {
         return Ok(());
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let next = open_plain(folder, NEXT, flags)?;
-    let reserve = || fallocate(&next, FallocateFlags::KEEP_SIZE, 0, FULL);
-    let mut reserved = reserve();
-    if reserved == Err(Errno::NOSPC)
-        && let Some(oldest) = (1..=KEPT).rev().find(|number| size(folder, &kept(*number)).is_some())
-    {
-        unlinkat(folder, kept(oldest), AtFlags::empty())?;
-        reserved = reserve();
+    let mut reserved = reserve(&next);
+    if reserved == Err(Errno::NOSPC) && size(folder, &kept(KEPT)).is_some() {
+        unlinkat(folder, kept(KEPT), AtFlags::empty())?;
+        reserved = reserve(&next);
     }
     match reserved {
         // Not every file system can keep room.
@@ -355,6 +358,11 @@ fn keep_next(folder: &OwnedFd) -> io::Result<()> {
             Err(error.into())
         }
     }
+}
+
+/// Keeps room for a whole file: so that filling the disk doesn't end the log.
+fn reserve(file: &File) -> Result<(), Errno> {
+    fallocate(file, FallocateFlags::KEEP_SIZE, 0, FULL + BEYOND)
 }
 
 /// The size of a file of the folder; `None` where there is none.
