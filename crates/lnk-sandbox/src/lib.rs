@@ -41,5 +41,5 @@ pub use caller::Caller;
 pub use error::Error;
 pub use lnk_spec::{self as spec, nearest, shown};
 pub use lnk_wire as wire;
-pub use request::{Renderer, Request};
+pub use request::{Inner, Renderer, Request};
 pub use run::{Notice, Outcome, run};

@@ -1,7 +1,9 @@
 //! What a run is asked for.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lnk_spec::program::Program;
 use lnk_wire::gate::Whose;
@@ -15,8 +17,11 @@ use crate::network::Network;
 use crate::paths::Identity;
 use crate::programs::Found;
 
+/// How long a program may go on after TERM, unless a request says otherwise.
+pub const GRACE: Duration = Duration::from_secs(5);
+
 /// What `run` was asked for, as typed: paths aren't resolved yet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// `--read` folders or files.
     pub read: Vec<PathBuf>,
@@ -40,6 +45,13 @@ pub struct Request {
     pub learn: bool,
     /// The spec that some of these paths come from.
     pub spec: Option<Agreed>,
+    /// Folders of an agent's own.
+    pub inner: Option<Inner>,
+    /// How long the program may go on after TERM, until it's killed.
+    pub grace: Duration,
+    /// The most processes and threads that there may be inside at once; no limit of
+    /// its own where there is none.
+    pub processes: Option<NonZeroU32>,
     /// The program and its arguments; never empty.
     pub program: Vec<OsString>,
     /// How the mounts are made; [`Renderer::Auto`] unless forced.
@@ -48,13 +60,61 @@ pub struct Request {
     pub faults: Faults,
 }
 
+/// Folders of an agent's own, which no spec can name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inner {
+    /// The sandbox's lasting name, such as `main-run`: log lines, pauses and their
+    /// counters are by it, and several runs may have it at once. `run-<pid>`, which
+    /// doesn't outlast its process, names the runs only: their spec is what lasts.
+    pub name: String,
+    /// Folders that are read: real paths.
+    pub read: Vec<PathBuf>,
+    /// Folders that are written: real paths.
+    pub write: Vec<PathBuf>,
+    /// What stays read-only whatever a grant opens: real paths.
+    pub keep: Vec<PathBuf>,
+    /// HOME inside, one of `read`; the usual empty home without.
+    pub home: Option<PathBuf>,
+}
+
+impl Inner {
+    fn lasts(&self) -> bool {
+        let number = self.name.strip_prefix("run-");
+        !number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    }
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            read: Vec::new(),
+            write: Vec::new(),
+            write_dot_files: Vec::new(),
+            hide: Vec::new(),
+            programs: None,
+            check: None,
+            name: None,
+            network: Network::default(),
+            learn: false,
+            spec: None,
+            inner: None,
+            grace: GRACE,
+            processes: None,
+            program: Vec::new(),
+            renderer: Renderer::default(),
+            faults: Faults::default(),
+        }
+    }
+}
+
 impl Request {
     /// What the sandbox is called.
     #[must_use]
     pub fn sandbox(&self) -> String {
-        match self.check {
-            Some(check) => format!("check-{check}"),
-            None => format!("run-{}", std::process::id()),
+        match (self.check, &self.inner) {
+            (Some(check), _) => format!("check-{check}"),
+            (None, Some(inner)) => inner.name.clone(),
+            (None, None) => format!("run-{}", std::process::id()),
         }
     }
 
@@ -62,9 +122,12 @@ impl Request {
     /// itself.
     #[must_use]
     pub fn whose(&self) -> Whose {
-        let lasting = match &self.spec {
-            Some(spec) if self.check.is_none() => Lasting::Spec(spec.file.clone()),
-            _ => Lasting::Run(self.sandbox()),
+        let inner = self.inner.as_ref().filter(|inner| inner.lasts());
+        let lasting = match (inner, &self.spec) {
+            _ if self.check.is_some() => Lasting::Run(self.sandbox()),
+            (Some(inner), _) => Lasting::Name(inner.name.clone()),
+            (None, Some(spec)) => Lasting::Spec(spec.file.clone()),
+            (None, None) => Lasting::Run(self.sandbox()),
         };
         Whose {
             sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone() },

@@ -15,7 +15,6 @@ use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
-use crate::faults::Faults;
 use crate::mountinfo::Mounts;
 use crate::network::{Network, OWN, refuse_unreachable};
 use crate::never::{Asked, Never};
@@ -417,7 +416,6 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
         write_dot_files: paths(&spec.files.write_dot_files),
         hide: paths(&spec.files.hide),
         programs: listed(&spec.commands.allow),
-        check: None,
         name: spec.name.as_ref().map(ToString::to_string),
         network: Network {
             shared: false,
@@ -425,11 +423,9 @@ fn of_files(spec: &Spec, program: Vec<OsString>, renderer: Renderer) -> Request 
             lan: spec.lan.clone(),
             ports: spec.localhost.ports.clone(),
         },
-        learn: false,
-        spec: None,
         program,
         renderer,
-        faults: Faults::default(),
+        ..Request::default()
     }
 }
 

@@ -29,7 +29,10 @@ impl Whose {
     /// than the sandbox may know.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.sandbox.spec.as_deref().unwrap_or(&self.sandbox.name)
+        match &self.lasting {
+            Lasting::Name(name) => name,
+            _ => self.sandbox.spec.as_deref().unwrap_or(&self.sandbox.name),
+        }
     }
 
     /// Why it lets nothing through: one line in ASCII, which says what opens it.

@@ -39,6 +39,8 @@ const MAX_BYTES: u64 = 16 * 1024 * 1024;
 pub enum Lasting {
     /// A spec, by its real path.
     Spec(#[serde(with = "stored")] PathBuf),
+    /// An agent's sandbox, by its name, which all its runs have.
+    Name(String),
     /// A sandbox of no spec, by its own name: it ends with its one run.
     Run(String),
 }

@@ -33,6 +33,7 @@ impl Known {
     /// The shortest that a user may call it, where there is no other of the name.
     pub fn name(&self) -> String {
         match (&self.spec, &self.lasting) {
+            (_, Lasting::Name(name)) => escaped_name(name.as_bytes()),
             (Some(spec), _) => escaped_name(spec.as_bytes()),
             (None, Lasting::Spec(path)) => word(path),
             (None, Lasting::Run(name)) => escaped_name(name.as_bytes()),
@@ -48,7 +49,12 @@ impl Known {
     }
 
     fn is_called(&self, name: &str) -> bool {
-        self.spec.as_deref() == Some(name) || self.runs.iter().any(|run| run == name)
+        let lasting = match &self.lasting {
+            // Its spec's name is another's to have.
+            Lasting::Name(its) => its == name,
+            Lasting::Spec(_) | Lasting::Run(_) => self.spec.as_deref() == Some(name),
+        };
+        lasting || self.runs.iter().any(|run| run == name)
     }
 }
 

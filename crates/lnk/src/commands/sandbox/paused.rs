@@ -71,7 +71,7 @@ fn table(stopped: Option<&str>, paused: &[&Known], others: &[&Status]) -> String
 fn as_json(known: &Known) -> Value {
     let spec = match &known.lasting {
         Lasting::Spec(path) => Some(path.to_string_lossy()),
-        Lasting::Run(_) => None,
+        Lasting::Name(_) | Lasting::Run(_) => None,
     };
     let pause = known.pause.as_ref();
     json!({
