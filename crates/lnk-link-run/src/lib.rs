@@ -1,0 +1,9 @@
+//! Link Run: an MCP server over stdio whose every command runs in a sandbox of its
+//! own.
+
+pub mod background;
+pub mod call;
+pub mod events;
+pub mod limits;
+pub mod place;
+pub mod wake;
