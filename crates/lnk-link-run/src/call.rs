@@ -189,7 +189,7 @@ fn receiver(read: OwnedFd) -> io::Result<pipe::Receiver> {
 
 fn pidfd_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
     let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::NONBLOCK)?;
-    AsyncFd::register(pidfd)
+    Ok(AsyncFd::register(pidfd)?)
 }
 
 /// Writes the input, as far as anybody reads it.
