@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read as _, Write};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,8 @@ use serde_json::json;
 
 use crate::events::{Event, is_own};
 
+/// The subcommand.
+pub const WAKE: &str = "wake";
 /// Bytes of an event at most.
 const MAX_EVENT: u64 = 1024 * 1024;
 /// How long a server may take to write an event.
@@ -33,7 +35,7 @@ pub fn main(
     socket: &Path,
     harness: &[std::ffi::OsString],
     input: impl BufRead + Send + 'static,
-) -> Result<ExitCode, String> {
+) -> Result<u8, String> {
     let [program, arguments @ ..] = harness else {
         return Err("wake: give the harness and its arguments after --".into());
     };
@@ -54,7 +56,7 @@ pub fn main(
     drop(listener);
     use std::os::unix::process::ExitStatusExt as _;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
-    Ok(ExitCode::from(code as u8))
+    Ok(code as u8)
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -6,6 +6,7 @@
 mod output;
 mod record;
 mod store;
+pub mod tools;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
