@@ -2,5 +2,10 @@
 //! own.
 
 pub mod call;
+pub mod command;
 pub mod limits;
+pub mod mcp;
+pub mod output;
 pub mod place;
+pub mod programs;
+pub mod supervise;

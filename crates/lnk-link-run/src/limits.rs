@@ -268,7 +268,10 @@ impl Key {
                 Kind::Size => "a size",
                 Kind::Number => "a whole number",
             };
-            return Err(format!("{SECTION} {name} is {is}: write it like {name} = {}", self.example()));
+            return Err(format!(
+                "{SECTION} {name} is {is}: write it like {name} = {}",
+                self.example()
+            ));
         };
         in_range(found).ok_or_else(|| {
             format!(

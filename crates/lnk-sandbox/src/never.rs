@@ -184,8 +184,9 @@ impl Never {
                 real.filter_map(|(name, real)| (real != home.join(name)).then_some(real))
             });
             never.startup = with_every_name(written.chain(real).collect());
-            let path = caller.var("PATH").unwrap_or_default();
-            let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
+            // One that is behind another is searched outside all the same.
+            let paths = caller.env.iter().filter(|(name, path)| name == "PATH" && !path.is_empty());
+            let folders = paths.flat_map(|(_, path)| std::env::split_paths(path));
             let programs = folders.map(|folder| real_or_written(&caller.cwd.join(folder)));
             never.programs = with_every_name(distinct(programs));
             let own = caller.own_binary.parent().map(real_or_written);

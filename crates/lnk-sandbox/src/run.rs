@@ -106,7 +106,9 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
         on_notice(Notice::Hint(notice));
     }
-    let adding = if request.is_listed_by_spec() { Adding::ToSpec } else { Adding::ByFlag };
+    // An agent's programs have no flags, whether it has a spec yet or not.
+    let by_spec = request.is_listed_by_spec() || request.inner.is_some();
+    let adding = if by_spec { Adding::ToSpec } else { Adding::ByFlag };
     if let Some(line) = programs::given::refusal(&plan, &policy.finder(caller), adding) {
         return Ok(Outcome { status: NOT_EXECUTED, message: Some(line), ..Outcome::default() });
     }
