@@ -165,6 +165,7 @@ impl Call {
         // Out of the client's terminal's reach: this process decides when it ends.
         command.arg0("lnk-link-run").process_group(0).arg(CALL);
         command.arg(format!("--report={}", report_end.as_raw_fd()));
+        command.arg(format!("--server={}", std::process::id()));
         command.args(place.words()).arg("--").arg(&self.program).args(&self.args);
         command.current_dir(&self.folder);
         command.stdin(stdin).stdout(stdout_end).stderr(stderr_end);
@@ -187,9 +188,10 @@ fn receiver(read: OwnedFd) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(read)
 }
 
+#[expect(deprecated, reason = "the safe one; a descriptor that is owned stays open as it asks")]
 fn pidfd_of(child: &Child) -> io::Result<AsyncFd<OwnedFd>> {
     let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::NONBLOCK)?;
-    Ok(AsyncFd::register(pidfd)?)
+    AsyncFd::new(pidfd)
 }
 
 /// Writes the input, as far as anybody reads it.

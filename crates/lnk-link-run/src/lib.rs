@@ -3,7 +3,12 @@
 
 pub mod background;
 pub mod call;
+pub mod command;
 pub mod events;
 pub mod limits;
+pub mod mcp;
+pub mod output;
 pub mod place;
+pub mod programs;
+pub mod supervise;
 pub mod wake;

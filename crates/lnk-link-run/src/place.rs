@@ -36,6 +36,8 @@ pub struct Place {
     pub files: PathBuf,
     /// The spec's file, where there is one.
     pub spec: Option<PathBuf>,
+    /// The programs that may run where there is no spec.
+    pub usual: Vec<String>,
     /// An agent's own folder, with its instructions and `chats/`.
     own: Option<PathBuf>,
     /// An agent's home.
@@ -56,7 +58,15 @@ impl Place {
             Whose::Folder { folder, spec, .. } => {
                 let files = real_folder("--folder", &caller.cwd.join(folder))?;
                 let spec = spec.as_ref().map(|spec| caller.cwd.join(spec));
-                Ok(Place { files, spec, own: None, home: None, config: None, whose })
+                Ok(Place {
+                    files,
+                    spec,
+                    usual: Vec::new(),
+                    own: None,
+                    home: None,
+                    config: None,
+                    whose,
+                })
             }
         }
     }
@@ -76,6 +86,7 @@ impl Place {
             home: Some(own("Home")?),
             spec: spec.exists().then_some(spec),
             config: Some(config),
+            usual: Vec::new(),
             whose: Whose::Agent(name),
         })
     }
@@ -175,25 +186,27 @@ impl Place {
             word.push(path);
             word
         };
-        match &self.whose {
+        let mut words = match &self.whose {
             Whose::Agent(name) => vec![format!("--agent={name}").into()],
-            Whose::Folder { server, .. } => {
-                let spec = self.spec.iter().map(|spec| word("--spec=", spec));
-                let folder = word("--folder=", &self.files);
-                let server = format!("--server={server}").into();
-                spec.chain([folder, server]).collect()
-            }
+            Whose::Folder { .. } => vec![word("--folder=", &self.files)],
+        };
+        if !self.is_agents() {
+            words.extend(self.spec.iter().map(|spec| word("--spec=", spec)));
         }
+        if !self.usual.is_empty() {
+            words.push(format!("--usual={}", self.usual.join(",")).into());
+        }
+        words
     }
 
-    /// The real path of the folder that a command is to run in: `work/` where none is
-    /// given, else one in the files folder.
+    /// The real path of the folder that a command is to run in: the files folder where
+    /// none is given, else one in it.
     ///
     /// # Errors
     /// A line for one that leaves the files folder, by `..`, a link or an absolute
     /// path, or isn't there.
     pub fn folder(&self, given: Option<&str>) -> Result<PathBuf, String> {
-        let given = given.unwrap_or("work");
+        let given = given.unwrap_or(".");
         if given.contains('\0') {
             return Err("folder: it has a NUL byte in it, which no path can have".into());
         }

@@ -12,14 +12,29 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
 
+use crate::account::Accounts;
+use crate::caller::Caller;
 use crate::dotfiles::{Cover, Folder, Gate, Mask, Placeholders, Protection};
 use crate::paths::{Identity, open_real, real_below_or_written};
-use crate::policy::{Hide, Policy};
+use crate::policy::{Hide, Policy, home_folder};
 
 /// The way to them, from a home.
 const NAMES: [&str; 2] = ["Link", "Agents"];
+/// What the sandbox of an agent's commands is called, behind the agent's name.
+const RUN: &str = "-run";
 /// How often the way is looked at again when it changes meanwhile.
 const LOOKS: usize = 4;
+
+/// Whether this is what the sandbox of an agent's commands is called, `main-run`, and
+/// the caller has the agent.
+#[must_use]
+pub fn is_agents_sandbox(name: &str, caller: &Caller) -> bool {
+    let Some(agent) = name.strip_suffix(RUN) else { return false };
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = home_folder(caller, &accounts).map(|(home, _)| home);
+    let is_plain = !agent.is_empty() && !agent.contains('/') && !agent.starts_with('.');
+    is_plain && home.is_some_and(|home| home.join(NAMES[0]).join(NAMES[1]).join(agent).is_dir())
+}
 
 /// The way to agents' folders, as far as it is there, and the next folder on it.
 /// Looked at behind the [`Gate`].

@@ -32,6 +32,12 @@ pub fn files(caller: &Caller, home: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Whether a home has settings of its own for git.
+#[must_use]
+pub fn is_in(home: &Path) -> bool {
+    [".gitconfig", ".config/git/config"].iter().any(|file| home.join(file).exists())
+}
+
 /// The text of a configuration that holds only `user.name` and `user.email` as
 /// the caller's own `files` give them, later ones first in rank. `None` if they
 /// give neither.

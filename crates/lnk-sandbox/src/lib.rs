@@ -37,6 +37,7 @@ pub mod stdio;
 pub mod system;
 pub mod trusted;
 
+pub use agents::is_agents_sandbox;
 pub use caller::Caller;
 pub use error::Error;
 pub use lnk_spec::{self as spec, nearest, shown};

@@ -104,16 +104,28 @@ const MAX_SETTINGS_FILES: usize = 10_000;
 pub struct Asked {
     /// The key of `[files]`.
     pub key: &'static str,
-    /// Whether a spec asks, and not a flag that a person typed.
-    pub by_spec: bool,
+    /// Where it was asked.
+    pub by: By,
+}
+
+/// Where a path is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// In a flag that a person typed.
+    Flag,
+    /// In a spec.
+    Spec,
+    /// Nowhere: it is an agent's own folder, which Link opens to it.
+    Link,
 }
 
 impl fmt::Display for Asked {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.by_spec {
-            return write!(to, "[files] {}", self.key);
+        match self.by {
+            By::Flag => write!(to, "--{}", self.key.replace('_', "-")),
+            By::Spec => write!(to, "[files] {}", self.key),
+            By::Link => to.write_str("the agent's folder"),
         }
-        write!(to, "--{}", self.key.replace('_', "-"))
     }
 }
 
@@ -184,8 +196,9 @@ impl Never {
                 real.filter_map(|(name, real)| (real != home.join(name)).then_some(real))
             });
             never.startup = with_every_name(written.chain(real).collect());
-            let path = caller.var("PATH").unwrap_or_default();
-            let folders = std::env::split_paths(path).filter(|_| !path.is_empty());
+            // One that is behind another is searched outside all the same.
+            let paths = caller.env.iter().filter(|(name, path)| name == "PATH" && !path.is_empty());
+            let folders = paths.flat_map(|(_, path)| std::env::split_paths(path));
             let programs = folders.map(|folder| real_or_written(&caller.cwd.join(folder)));
             never.programs = with_every_name(distinct(programs));
             let own = caller.own_binary.parent().map(real_or_written);
@@ -235,10 +248,11 @@ impl Never {
         let names = mounts.names_of(&held.real);
         let none: &[PathBuf] = &[];
         let written = if asked.key == "write" { &names } else { none };
-        let by_spec = |names| if asked.by_spec { names } else { none };
-        self.reason_never_to_show(&held.real)
+        let by_spec = |names| if asked.by == By::Spec { names } else { none };
+        let shown = |name: &Path| self.reason_never_to_show(name, asked.by);
+        shown(&held.real)
             .or_else(|| self.reason_never(held, mounts))
-            .or_else(|| names.iter().find_map(|name| self.reason_never_to_show(name)))
+            .or_else(|| names.iter().find_map(|name| shown(name)))
             .or_else(|| written.iter().find_map(|name| self.reason_not_to_write(name)))
             .or_else(|| {
                 by_spec(written).iter().find_map(|name| self.reason_not_by_spec(name, held))
@@ -252,14 +266,14 @@ impl Never {
             .or_else(|| self.reason_of_a_mount_below(asked, held, mounts))
     }
 
-    fn reason_never_to_show(&self, real: &Path) -> Option<String> {
+    fn reason_never_to_show(&self, real: &Path, by: By) -> Option<String> {
         if real == Path::new("/") {
             return Some("the whole machine can't be opened; name the folders it needs".into());
         }
         if self.settings.iter().any(|settings| real.starts_with(settings)) {
             return Some("Link's settings are never opened".into());
         }
-        if self.agents.iter().any(|agents| real.starts_with(agents)) {
+        if by != By::Link && self.agents.iter().any(|agents| real.starts_with(agents)) {
             return Some("agents' folders are never opened".into());
         }
         let folder = KERNEL_FOLDERS.iter().find(|folder| real.starts_with(folder))?;
@@ -342,8 +356,8 @@ impl Never {
             let writes = asked.key == "write" && !mount.read_only;
             let reason = if writes { self.reason_not_to_write(&name) } else { None };
             // Windows on the kernel are hidden.
-            let judged = asked.by_spec && !mounts.is_kernel_window(&mount.point);
-            let shown = || self.reason_never_to_show(&name);
+            let judged = asked.by == By::Spec && !mounts.is_kernel_window(&mount.point);
+            let shown = || self.reason_never_to_show(&name, asked.by);
             let spec = || self.reason_not_by_a_mount(&name, &mount.point, asked, held);
             let reason = reason.or_else(|| if judged { shown().or_else(spec) } else { None })?;
             let [point, name] = [&mount.point, &name].map(shown::word);
@@ -377,7 +391,7 @@ impl Never {
     pub fn warning(&self, asked: Asked, held: &Held) -> Option<String> {
         let typed = shown::word(&held.typed);
         // Where a spec's paths lead was shown when it was agreed to.
-        if held.is_link() && !asked.by_spec {
+        if held.is_link() && asked.by != By::Spec {
             return Some(format!("--write {typed} is a link to {}", shown::word(&held.real)));
         }
         let may_run = self.dot_files.has(&held.real) || is_protected_name(&held.real);

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use crate::caller::Caller;
@@ -11,6 +12,7 @@ use crate::dotfiles::{Cover, Mask};
 use crate::env::{self, Environment};
 use crate::error::{Error, Result};
 use crate::faults::{Fault, Faults};
+use crate::linux::processes::Limit;
 use crate::names::{self, Names, RESOLV_CONF};
 use crate::network::{Listens, PROXY_PORT};
 use crate::paths::{Identity, Link, walk};
@@ -28,6 +30,9 @@ use rustix::fs::FileType;
 pub const OWN_FOLDER: &str = "/run/lnk";
 /// `lnk` itself, started inside to finish the fences.
 pub const OWN_BINARY: &str = "/run/lnk/lnk";
+
+/// The git configuration of a home that is an agent's own and has none.
+const GITCONFIG: &str = "/run/lnk/gitconfig";
 
 /// The first argument that makes `lnk` a probe.
 pub const PROBE: &str = "__probe";
@@ -163,6 +168,8 @@ pub struct Plan {
     pub shares_network: bool,
     /// Which programs it may start, that one among them.
     pub programs: Programs,
+    /// How many processes it may have.
+    pub processes: Option<Limit>,
     /// The working folder, a real path.
     pub cwd: PathBuf,
     /// `lnk`'s own program, bound to [`OWN_BINARY`].
@@ -201,7 +208,8 @@ impl Plan {
         }
         let private = layout.home_and_tmp(policy, gitconfig);
         if let Some(ssh) = ssh {
-            layout.ssh(ssh, &policy.home_real)?;
+            let home = if policy.has_own_home { &policy.home } else { &policy.home_real };
+            layout.ssh(ssh, home)?;
         }
         let hides = policy
             .hides
@@ -229,6 +237,7 @@ impl Plan {
             programs,
             listens: policy.network.listens(&policy.faults),
             shares_network: policy.network.shared,
+            processes: policy.processes,
             cwd: policy.cwd.clone(),
             own_binary: own_binary(caller)?,
             mounts: layout.mounts.ordered(),
@@ -252,6 +261,9 @@ impl Plan {
             plan.env.extend(env::proxy(PROXY_PORT));
         }
         plan.env.extend(ssh.into_iter().flat_map(Ssh::env));
+        if plan.generated(Path::new(GITCONFIG)).is_some() {
+            plan.env.push(("GIT_CONFIG_GLOBAL".into(), GITCONFIG.into()));
+        }
         if plan.faults.has(Fault::Environment) {
             plan.env.extend(caller.env.iter().cloned());
         }
@@ -274,6 +286,15 @@ impl Plan {
             |place: &Path| decides.is_some_and(|it| it != place && it.starts_with(place));
         let mut private = self.private.iter().map(PathBuf::as_path);
         private.find(|place| real.starts_with(place) && !is_inside(place))
+    }
+
+    /// The limit that its process namespace gets; none in the machine's.
+    #[must_use]
+    pub fn limits_namespace(&self) -> Option<NonZeroU32> {
+        match self.processes {
+            Some(Limit::Namespace(most)) if !self.faults.has(Fault::Processes) => Some(most),
+            _ => None,
+        }
     }
 
     /// Whether a write folder's dot files are kept as they are.
@@ -600,6 +621,12 @@ impl Layout {
         if !self.mounts.is_target(Path::new("/tmp")) {
             self.tmpfs("/tmp", 0o1777, false);
             private.push("/tmp".into());
+        }
+        if policy.has_own_home {
+            let file = gitconfig.map(|content| (GITCONFIG.into(), content));
+            let file = file.map(|(target, content)| Mount::File { target, content, mode: 0o644 });
+            file.into_iter().for_each(|file| self.mounts.push(file));
+            return private;
         }
         let home = policy.home_real.clone();
         let hidden = policy.hides.iter().any(|hide| hide.path == home);

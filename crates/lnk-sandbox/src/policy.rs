@@ -9,12 +9,13 @@ use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
+use crate::linux::processes::{self, Limit};
 use crate::mountinfo::Mounts;
 use crate::network::Network;
-use crate::never::{Asked, Never, never_shown_below};
+use crate::never::{Asked, By, Never, never_shown_below};
 use crate::paths::{Held, Identity, Link, Walk, open_real, walk};
 use crate::programs::{self, Finder, Found, ProgramList, Programs};
-use crate::request::Request;
+use crate::request::{Inner, Request};
 use crate::state::Home;
 
 /// A folder or file that the program may read, or also write.
@@ -39,8 +40,10 @@ pub struct Policy {
     pub settings_home: Option<Home>,
     /// The home folder inside, as the caller spells it; `/tmp` without one.
     pub home: PathBuf,
-    /// The home folder's real path.
+    /// The caller's home folder, a real path.
     pub home_real: PathBuf,
+    /// Whether the home folder inside is an agent's own, not the caller's.
+    pub has_own_home: bool,
     /// Grants by real path, each path once, parents first.
     pub grants: Vec<Grant>,
     /// What is hidden, by real path: asked for, or hidden from every sandbox.
@@ -51,6 +54,8 @@ pub struct Policy {
     pub programs: Programs,
     /// What it reaches.
     pub network: Network,
+    /// How many processes it may have.
+    pub processes: Option<Limit>,
     /// The working folder's real path.
     pub cwd: PathBuf,
     /// Lines that a person should see: grants that open more than they seem to.
@@ -96,6 +101,13 @@ impl Policy {
         let mut links = Vec::new();
         let mut warnings = Vec::new();
         let mut grants: Vec<Grant> = Vec::new();
+        let inner = request.inner.as_ref();
+        for real in inner.iter().flat_map(|inner| &inner.write) {
+            let held = open_own(real)?;
+            never.judge(own("write"), &held, &mounts)?;
+            refuse_read_only_mount(own("write"), &held)?;
+            add(&mut grants, Grant { asked: own("write"), held, write: true, dot_files: false });
+        }
         for (key, paths, write) in [("write", &request.write, true), ("read", &request.read, false)]
         {
             for typed in paths {
@@ -108,11 +120,13 @@ impl Policy {
                     warnings.extend(never.warning(asked, &held));
                 }
                 links.extend(held.links.iter().cloned());
-                // The same path to read and to write: write, which came first.
-                if !grants.iter().any(|grant| grant.held.real == held.real) {
-                    grants.push(Grant { asked, held, write, dot_files: false });
-                }
+                add(&mut grants, Grant { asked, held, write, dot_files: false });
             }
+        }
+        for real in inner.iter().flat_map(|inner| &inner.read) {
+            let held = open_own(real)?;
+            never.judge(own("read"), &held, &mounts)?;
+            add(&mut grants, Grant { asked: own("read"), held, write: false, dot_files: false });
         }
         for typed in &request.write_dot_files {
             let (asked, held) = open("write_dot_files", typed)?;
@@ -149,6 +163,9 @@ impl Policy {
         hides.sort_by(|a, b| a.path.cmp(&b.path).then(b.asked.cmp(&a.asked)));
         hides.dedup_by(|a, b| a.path == b.path);
         grants.retain(|grant| !hides.iter().any(|hide| hide.path == grant.held.real));
+        for real in inner.iter().flat_map(|inner| &inner.keep) {
+            keep(&mut grants, real, &mounts)?;
+        }
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
 
         request.network.check()?;
@@ -169,6 +186,8 @@ impl Policy {
         }
         links.extend(cwd.links);
         let settings_home = Home::of(caller, &accounts);
+        let own_home = inner.map(own_home).transpose()?.flatten();
+        let has_own_home = own_home.is_some();
         let (home, home_real) = match home {
             Some((home, walked)) => {
                 links.extend(walked.links);
@@ -176,17 +195,24 @@ impl Policy {
             }
             None => ("/tmp".into(), "/tmp".into()),
         };
+        let home = own_home.unwrap_or(home);
+        let processes = request.processes.and_then(|most| Limit::here(most, caller.uid));
+        if request.processes.is_some() && processes.is_none() {
+            warnings.push(processes::NO_LIMIT.to_owned());
+        }
         let cwd = cwd.real;
         Ok(Policy {
             accounts,
             settings_home,
             home,
             home_real,
+            has_own_home,
             grants,
             hides,
             links,
             programs,
             network: request.network.clone(),
+            processes,
             cwd,
             warnings,
             mistakes,
@@ -257,6 +283,62 @@ impl Hide {
     }
 }
 
+/// Adds a grant. Of several of one path the first counts: write comes before read.
+fn add(grants: &mut Vec<Grant>, grant: Grant) {
+    if !grants.iter().any(|its| its.held.real == grant.held.real) {
+        grants.push(grant);
+    }
+}
+
+/// How an agent's own folder is asked for.
+fn own(key: &'static str) -> Asked {
+    Asked { key, by: By::Link }
+}
+
+/// Opens a folder of an agent's own. Nobody agreed to where a link in its place leads,
+/// which a sandbox that writes the folder it is in could have put there.
+fn open_own(real: &Path) -> Result<Held> {
+    let held = Held::open(&own("read").to_string(), real, None, Path::new("/"))?;
+    let refused =
+        |why: &str| Error::Refused(format!("{} {}: {why}", own("read"), shown::word(real)));
+    if held.real != real {
+        return Err(refused("a link is in its way; put the folder itself there"));
+    }
+    if held.file_type() != FileType::Directory {
+        return Err(refused("it isn't a folder; put one there"));
+    }
+    Ok(held)
+}
+
+/// Makes a folder, and every grant in it, read-only wherever a grant shows it.
+fn keep(grants: &mut Vec<Grant>, real: &Path, mounts: &Mounts) -> Result<()> {
+    let kept = open_own(real)?;
+    for name in mounts.names_of(real) {
+        for grant in grants.iter_mut().filter(|grant| grant.held.real.starts_with(&name)) {
+            (grant.write, grant.dot_files) = (false, false);
+        }
+        if grants.iter().any(|grant| name.starts_with(&grant.held.real)) {
+            let held = open_own(&name)?;
+            if held.identity() != kept.identity() {
+                let (name, real) = (shown::word(&name), shown::word(real));
+                return Err(Error::Refused(format!("{name} isn't {real} any more; run it again")));
+            }
+            add(grants, Grant { asked: own("read"), held, write: false, dot_files: false });
+        }
+    }
+    Ok(())
+}
+
+/// The home folder inside that is an agent's own.
+fn own_home(inner: &Inner) -> Result<Option<PathBuf>> {
+    let Some(home) = &inner.home else { return Ok(None) };
+    if !inner.read.contains(home) {
+        let home = shown::word(home);
+        return Err(Error::Refused(format!("{} {home}: a home has to be read", own("read"))));
+    }
+    Ok(Some(home.clone()))
+}
+
 fn cwd_refused(cwd: &Path, why: &str) -> Error {
     Error::Refused(format!("the working folder {}: {why}", shown::word(cwd)))
 }
@@ -271,7 +353,8 @@ fn open(
     cwd: &Path,
 ) -> Result<(Asked, Held)> {
     let agreed = request.spec.as_ref().and_then(|spec| spec.agreed(key, typed));
-    let asked = Asked { key, by_spec: agreed.is_some() };
+    let by = if agreed.is_some() { By::Spec } else { By::Flag };
+    let asked = Asked { key, by };
     let held = Held::open(&asked.to_string(), typed, home, cwd)?;
     if agreed.is_some_and(|agreed| agreed != held.real) {
         return Err(Error::Refused(format!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lnk_spec::shown;
 use lnk_wire::gate::{Closing, Whose};
-use lnk_wire::paused::{Closed, PAUSES};
+use lnk_wire::paused::{Closed, Lasting, PAUSES};
 use rustix::fs::FileType;
 
 use crate::caller::Caller;
@@ -85,8 +85,10 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     protected.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     let spec = request.spec.as_ref().map_or_else(Vec::new, |spec| spec.masks(&policy.mounts));
     let masks = [protected.masks, spec].concat();
-    let gitconfig =
-        gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
+    let identity =
+        || gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
+    let has_its_own = policy.has_own_home && gitconfig::is_in(&policy.home);
+    let gitconfig = if has_its_own { None } else { identity() };
     let ssh = ssh(request, &policy, settings.as_ref())?;
     match ssh.as_ref().map(Ssh::notice).transpose()?.flatten() {
         Some((line, true)) => on_notice(Notice::Warning(line)),
@@ -106,7 +108,9 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     if let Some(notice) = not_run::another_found(&request.program[0], caller, &plan) {
         on_notice(Notice::Hint(notice));
     }
-    let adding = if request.is_listed_by_spec() { Adding::ToSpec } else { Adding::ByFlag };
+    // An agent's programs have no flags, whether it has a spec yet or not.
+    let by_spec = request.is_listed_by_spec() || request.inner.is_some();
+    let adding = if by_spec { Adding::ToSpec } else { Adding::ByFlag };
     if let Some(line) = programs::given::refusal(&plan, &policy.finder(caller), adding) {
         return Ok(Outcome { status: NOT_EXECUTED, message: Some(line), ..Outcome::default() });
     }
@@ -135,6 +139,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let launch = Launch {
         plan: &plan,
         served,
+        grace: request.grace,
         replace: &replace,
         on_program: &on_program,
         host_mounts: &policy.mounts,
@@ -200,8 +205,8 @@ fn closed_line(whose: &Whose, closing: &Closing) -> String {
     }
 }
 
-/// The ssh of a sandbox with endpoints, kept by its spec, else by the first of its write
-/// folders.
+/// The ssh of a sandbox with endpoints, kept by its lasting name or its spec, else by the
+/// first of its write folders.
 fn ssh(request: &Request, policy: &Policy, settings: Option<&Settings>) -> Result<Option<Ssh>> {
     let Some(settings) = settings else { return Ok(None) };
     let folder = |typed: &PathBuf| {
@@ -209,9 +214,14 @@ fn ssh(request: &Request, policy: &Policy, settings: Option<&Settings>) -> Resul
         let is_folder = its.held.file_type() == FileType::Directory;
         is_folder.then(|| Owner::Folder(its.held.real.clone()))
     };
-    let owner = match &request.spec {
-        Some(spec) => Some(Owner::Spec(spec.file.clone())),
-        None => request.write.iter().find_map(folder),
+    let owner = match request.whose().lasting {
+        Lasting::Name(name) => Some(Owner::Name(name)),
+        Lasting::Spec(file) => Some(Owner::Spec(file)),
+        Lasting::Run(_) => match &request.spec {
+            // A check of it.
+            Some(spec) => Some(Owner::Spec(spec.file.clone())),
+            None => request.write.iter().find_map(folder),
+        },
     };
     Ssh::of(&policy.network.internet.tcp, owner, settings)
 }

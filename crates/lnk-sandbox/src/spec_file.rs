@@ -17,7 +17,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::mountinfo::Mounts;
 use crate::network::{Network, OWN, refuse_unreachable};
-use crate::never::{Asked, Never};
+use crate::never::{Asked, By, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
 use crate::programs::Finder;
@@ -250,7 +250,7 @@ impl SpecFile {
         mounts: &Mounts,
     ) -> Result<GrantedPath> {
         let path = typed.as_path();
-        let asked = Asked { key, by_spec: true };
+        let asked = Asked { key, by: By::Spec };
         let at_its_place = |error: Error| match error {
             Error::Refused(why) => self.refused("files", key, Some(path), &why),
             other => other,
@@ -440,7 +440,7 @@ fn absolute_flags(mut flags: Spec, caller: &Caller) -> Result<Spec> {
     let home = home_folder(caller, &accounts).map(|(home, _)| home);
     for (key, paths) in keys(&flags.files) {
         if let Some(path) = paths.iter().find(|path| needs_home(path.as_path(), &home)) {
-            let (asked, path) = (Asked { key, by_spec: false }, shown::word(path.as_path()));
+            let (asked, path) = (Asked { key, by: By::Flag }, shown::word(path.as_path()));
             return Err(Error::Refused(format!("{asked} {path}: {NO_HOME}")));
         }
     }

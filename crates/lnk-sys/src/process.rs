@@ -2,7 +2,10 @@
 
 use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{Dir, DirEntry, Mode, OFlags};
 
 /// Which side of a fork(2) this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +22,22 @@ pub enum Forked {
 /// # Errors
 /// `EAGAIN` and `ENOMEM` of fork(2), and `EBUSY` when there are other threads.
 pub fn fork_single_threaded() -> io::Result<Forked> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fork_single_threaded_seen_in(rustix::fs::open("/proc", flags, Mode::empty())?.as_fd())
+}
+
+/// [`fork_single_threaded`] where `/proc` isn't one that shows this process: `proc` does.
+///
+/// # Errors
+/// As for [`fork_single_threaded`].
+pub fn fork_single_threaded_seen_in(proc: BorrowedFd<'_>) -> io::Result<Forked> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let threads = rustix::fs::openat(proc, "self/task", flags, Mode::empty())?;
+    let mut threads = Dir::new(threads)?;
+    let is_thread = |entry: &rustix::io::Result<DirEntry>| {
+        entry.as_ref().map_or(true, |entry| !entry.file_name().to_bytes().starts_with(b"."))
+    };
+    if threads.by_ref().filter(is_thread).count() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     // SAFETY: there is one thread only, so the child finds every lock free and

@@ -1,7 +1,8 @@
 //! Each wire's control socket, in Link's settings, and who asks there.
 //!
-//! A question is one line of JSON, and so is its answer. Sockets of runs that were
-//! killed stay behind; whoever lists removes them.
+//! A question is one line of JSON, and so is its answer. Several wires may run under one
+//! name, so a socket has its process in its own: `NAME~PID.sock`. Sockets of runs that
+//! were killed stay behind; whoever lists removes them.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -28,12 +29,14 @@ pub(crate) const FOLDER: &str = "run";
 /// Held while a socket is made or a dead one removed.
 const LOCK: &str = "lock";
 const SOCKET: &str = ".sock";
+/// Stands between a sandbox's name and its process.
+const OF_PROCESS: char = '~';
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the lock is tried meanwhile.
 const TRY: Duration = Duration::from_millis(2);
-/// Bytes of a sandbox's name at most: `/proc/self/fd/N/NAME.sock` fits the 107 bytes
-/// that a socket's path may have (unix(7)).
+/// Bytes of a sandbox's name at most: `/proc/self/fd/N/NAME~PID.sock` fits the 107
+/// bytes that a socket's path may have (unix(7)).
 const MAX_NAME: usize = 64;
 /// Bytes of a question or answer at most, its newline too.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -125,14 +128,15 @@ impl Listener {
     /// `~/.config/lnk/sandbox`.
     ///
     /// # Errors
-    /// `AddrInUse`: a wire with this name runs. Else the folder can't be used.
+    /// `AddrInUse`: a wire with this name and this process's number runs, in another
+    /// container, say. Else the folder can't be used.
     pub fn bind(settings: &Path, name: &str) -> io::Result<Listener> {
         if !is_name(name) {
             return Err(Errno::INVAL.into());
         }
         let folder = make_folder(settings)?;
         let _lock = lock(&folder, LOCK, PATIENCE)?;
-        let file = format!("{name}{SOCKET}");
+        let file = format!("{name}{OF_PROCESS}{}{SOCKET}", std::process::id());
         match connect(&folder, &file) {
             Err(Errno::NOENT) => {}
             Err(Errno::CONNREFUSED) => unlinkat(&folder, &file, AtFlags::empty())?,
@@ -218,6 +222,7 @@ pub fn list(settings: &Path) -> io::Result<Running> {
     }
     wires.sort_by(|a, b| a.name.cmp(&b.name));
     silent.sort();
+    silent.dedup();
     Ok(Running { wires, silent })
 }
 
@@ -237,6 +242,7 @@ pub fn tell(settings: &Path) -> io::Result<Told> {
     }
     wires.sort_by(|a, b| a.0.cmp(&b.0));
     silent.sort();
+    silent.dedup();
     Ok(Told { wires, silent })
 }
 
@@ -251,8 +257,8 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
     };
     let (mut asked, mut answers, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let mut any_dead = false;
-    for name in names(&folder)? {
-        match ask(&folder, &name, question) {
+    for Socket { name, file } in sockets(&folder)? {
+        match ask(&folder, &file, question) {
             Ok(stream) => asked.push((name, stream)),
             Err(Errno::CONNREFUSED) => any_dead = true,
             // It ended just now.
@@ -275,8 +281,8 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
 }
 
 /// Sends the question, without waiting for anything.
-fn ask(folder: &OwnedFd, name: &str, question: &Request) -> Result<UnixStream, Errno> {
-    let stream = UnixStream::from(connect(folder, &format!("{name}{SOCKET}"))?);
+fn ask(folder: &OwnedFd, file: &str, question: &Request) -> Result<UnixStream, Errno> {
+    let stream = UnixStream::from(connect(folder, file)?);
     if socket_peercred(&stream)?.uid != getuid() {
         return Err(Errno::PERM);
     }
@@ -318,8 +324,7 @@ fn message(content: &impl Serialize) -> Vec<u8> {
 /// Removes the sockets that nobody listens at. Under the lock nobody makes one.
 fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
     let _lock = lock(folder, LOCK, PATIENCE)?;
-    for name in names(folder)? {
-        let file = format!("{name}{SOCKET}");
+    for Socket { file, .. } in sockets(folder)? {
         if connect(folder, &file).is_err_and(|error| error == Errno::CONNREFUSED) {
             unlinkat(folder, &file, AtFlags::empty())?;
         }
@@ -327,15 +332,31 @@ fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of the sandboxes that have a socket.
-fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
+/// A socket in the folder.
+struct Socket {
+    /// Its sandbox's name.
+    name: String,
+    file: String,
+}
+
+fn sockets(folder: &OwnedFd) -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
     for entry in std::fs::read_dir(through(folder))? {
         let file = entry?.file_name();
-        let name = file.to_str().and_then(|file| file.strip_suffix(SOCKET));
-        names.extend(name.filter(|name| is_name(name)).map(str::to_owned));
+        sockets.extend(file.to_str().and_then(Socket::of));
     }
-    Ok(names)
+    Ok(sockets)
+}
+
+impl Socket {
+    /// The socket that a file is by its name; one without a process is an earlier
+    /// version's.
+    fn of(file: &str) -> Option<Socket> {
+        let stem = file.strip_suffix(SOCKET)?;
+        let (name, process) = stem.split_once(OF_PROCESS).unwrap_or((stem, "0"));
+        let is_one = is_name(name) && process.parse::<u32>().is_ok();
+        is_one.then(|| Socket { name: name.to_owned(), file: file.to_owned() })
+    }
 }
 
 fn is_name(name: &str) -> bool {
@@ -445,6 +466,10 @@ mod tests {
         })
     }
 
+    fn socket_of(settings: &Path, name: &str) -> PathBuf {
+        settings.join(format!("run/{name}~{}.sock", std::process::id()))
+    }
+
     fn status(name: &str) -> Status {
         let traffic = Traffic::start();
         traffic.sent(5);
@@ -470,7 +495,7 @@ mod tests {
             Listener::bind(&settings, &name).unwrap(),
             Listener::bind(&settings, "run-2").unwrap(),
         );
-        let socket = settings.join("run/run-2.sock");
+        let socket = socket_of(&settings, "run-2");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&settings.join("run")), mode(&socket)), (0o700, 0o600));
         let running = served(one, &name, || served(two, "run-2", || list(&settings).unwrap()));
@@ -486,17 +511,20 @@ mod tests {
         let live = Listener::bind(settings.path(), "run-1").unwrap();
         let folder = settings.path().join("run");
         for dead in ["run-2", "run-3"] {
-            drop(UnixListener::bind(folder.join(format!("{dead}.sock"))).unwrap());
+            drop(UnixListener::bind(socket_of(settings.path(), dead)).unwrap());
         }
         drop(Listener::bind(settings.path(), "run-3").unwrap());
-        assert!(folder.join("run-2.sock").exists() && !folder.join("run-3.sock").exists());
+        let earlier = folder.join("run-4.sock");
+        drop(UnixListener::bind(&earlier).unwrap());
+        let is_there = |name| socket_of(settings.path(), name).exists();
+        assert!(is_there("run-2") && !is_there("run-3"));
         let running = served(live, "run-1", || {
             let again = Listener::bind(settings.path(), "run-1").unwrap_err();
             assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
             list(settings.path()).unwrap()
         });
         assert_eq!(running.wires.len(), 1);
-        assert!(!folder.join("run-2.sock").exists());
+        assert!(!is_there("run-2") && !earlier.exists());
     }
 
     #[test]
@@ -505,9 +533,9 @@ mod tests {
         let live = Listener::bind(settings.path(), "run-5").unwrap();
         let hanging: Vec<_> =
             (1..4).map(|n| Listener::bind(settings.path(), &format!("run-{n}")).unwrap()).collect();
-        let full = UnixListener::bind(settings.path().join("run/run-4.sock")).unwrap();
+        let full = UnixListener::bind(socket_of(settings.path(), "run-4")).unwrap();
         rustix::net::listen(&full, 0).unwrap();
-        let _waiting = UnixStream::connect(settings.path().join("run/run-4.sock")).unwrap();
+        let _waiting = UnixStream::connect(socket_of(settings.path(), "run-4")).unwrap();
         let started = Instant::now();
         let running = served(live, "run-5", || list(settings.path()).unwrap());
         assert_eq!(running.silent, ["run-1", "run-2", "run-3", "run-4"]);
@@ -526,13 +554,40 @@ mod tests {
         assert_eq!(told.silent, ["run-2"]);
     }
 
+    /// Another process's of the same name is a file with the other's number.
+    #[test]
+    fn all_wires_of_one_name_are_told_and_listed() {
+        let settings = tempfile::tempdir().unwrap();
+        let folder = settings.path().join("run");
+        let other = Listener::bind(settings.path(), "main-run").unwrap();
+        let own = socket_of(settings.path(), "main-run");
+        fs::rename(&own, folder.join("main-run~1.sock")).unwrap();
+        let live = Listener::bind(settings.path(), "main-run").unwrap();
+        let hanging = UnixListener::bind(folder.join("main-run~2.sock")).unwrap();
+        for odd in ["main-run~.sock", "main-run~x.sock", "main-run~1~2.sock", "~1.sock"] {
+            drop(UnixListener::bind(folder.join(odd)).unwrap());
+        }
+        let (told, running) = served(live, "main-run", || {
+            served(other, "main-run", || {
+                (tell(settings.path()).unwrap(), list(settings.path()).unwrap())
+            })
+        });
+        assert_eq!(told.wires, vec![("main-run".to_owned(), LOOKED); 2]);
+        assert_eq!(running.wires, [status("main-run"), status("main-run")]);
+        assert_eq!(
+            (told.silent, running.silent),
+            (vec!["main-run".to_owned()], vec!["main-run".to_owned()])
+        );
+        drop(hanging);
+    }
+
     #[test]
     fn a_question_of_another_version_is_answered() {
         let settings = tempfile::tempdir().unwrap();
         let live = Listener::bind(settings.path(), "run-1").unwrap();
         let said = served(live, "run-1", || {
-            let hanging = UnixStream::connect(settings.path().join("run/run-1.sock")).unwrap();
-            let mut asking = UnixStream::connect(settings.path().join("run/run-1.sock")).unwrap();
+            let hanging = UnixStream::connect(socket_of(settings.path(), "run-1")).unwrap();
+            let mut asking = UnixStream::connect(socket_of(settings.path(), "run-1")).unwrap();
             asking.write_all(b"{\"ask\":\"what\"}\n").unwrap();
             let mut said = String::new();
             asking.read_to_string(&mut said).unwrap();

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use rustix::process::Pid;
 use crate::error::{Error, Result, failed, reason};
 use crate::faults::{Fault, Faults};
 use crate::linux::judged::Expected;
+use crate::linux::processes::limit_namespace;
 use crate::linux::tree;
 use crate::mountinfo::Mounts;
 use crate::plan::{Mount, OWN_BINARY};
@@ -96,6 +98,19 @@ pub fn finish(root: &OwnedFd) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Sets how many processes a sandbox may have, in whose process namespace from then on
+/// the children of this process are. `proc` is the machine's.
+///
+/// # Errors
+/// What failed.
+pub fn limit_processes(most: NonZeroU32, space: &OwnedFd, proc: &OwnedFd) -> Result<(), String> {
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::ProcessID))
+        .map_err(|error| format!("setns: {}", reason(&error.into())))?;
+    limit_namespace(most, proc.as_fd())
+        .map_err(|error| format!("kernel.pid_max of the sandbox: {}", reason(&error)))
 }
 
 /// Enters the network namespace of a sandbox whose others were entered.

@@ -3,13 +3,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use lnk_sys::process::{CStrings, Forked, exec, exit_now, fork_single_threaded};
 use lnk_sys::signal;
-use rustix::process::{WaitOptions, WaitStatus};
+use rustix::process::{Resource, Rlimit, WaitOptions, WaitStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{Fault, Faults};
@@ -44,6 +45,8 @@ pub struct Orders {
     pub tells_programs: bool,
     /// Whether it is in the machine's network, whose abstract sockets Landlock holds.
     pub shares_network: bool,
+    /// The most processes of its user, where that limit holds.
+    pub processes: Option<NonZeroU32>,
     /// What must be where before anything runs; for mounts made by path.
     pub expected: Vec<Expected>,
     /// Signals that the caller had ignored on purpose, as nohup(1) does.
@@ -117,6 +120,11 @@ fn build_and_start(control: &OwnedFd, orders: OwnedFd, stderr: OwnedFd) -> Resul
         .map_err(|error| format!("the supervisor: {error}"))?;
     drop((listener, diag));
     wait_for_go(control);
+    if let Some(most) = orders.processes {
+        let most = Some(most.get().into());
+        rustix::process::setrlimit(Resource::Nproc, Rlimit { current: most, maximum: most })
+            .map_err(|error| format!("RLIMIT_NPROC: {error}"))?;
+    }
     // From here on the program is there, and must not look into this process.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .map_err(|error| format!("not dumpable: {error}"))?;

@@ -29,6 +29,7 @@ use crate::faults::Fault;
 use crate::linux::begun::PIPE_SIZE;
 use crate::linux::listeners;
 use crate::linux::message::{self, FromJoiner};
+use crate::linux::processes::limit_namespace;
 use crate::linux::{guard, tree};
 use crate::paths::Identity;
 use crate::plan::{Mount, OWN_BINARY, Plan};
@@ -138,6 +139,9 @@ impl Joiner<'_> {
         if !self.plan.listens.is_empty() {
             spaces |= ThreadNameSpaceType::NETWORK;
         }
+        if self.plan.limits_namespace().is_some() {
+            spaces |= ThreadNameSpaceType::PROCESS_ID;
+        }
         rustix::thread::move_into_thread_name_spaces(child.as_fd(), spaces)
             .map_err(unsupported("setns"))?;
         rustix::process::umask(Mode::empty());
@@ -148,6 +152,10 @@ impl Joiner<'_> {
         });
         let mut prepared: Vec<Prepared> = copied.collect();
         self.wait_for_map()?;
+        if let Some(most) = self.plan.limits_namespace() {
+            limit_namespace(most, self.host_proc.as_fd())
+                .map_err(unsupported("kernel.pid_max of the sandbox"))?;
+        }
         for (index, mount) in self.plan.mounts.iter().enumerate() {
             if let Mount::Tmpfs { mode, .. } = mount {
                 prepared[index].copy = Some(tree::tmpfs(*mode).map_err(unsupported("tmpfs"))?);

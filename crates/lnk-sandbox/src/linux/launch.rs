@@ -31,6 +31,7 @@ use crate::linux::inner::Orders;
 use crate::linux::joiner::Joiner;
 use crate::linux::judged::{Executable, Expected, Place};
 use crate::linux::message::{self, FromInner, FromJoiner};
+use crate::linux::processes::Limit;
 use crate::linux::{finish, guard, listeners};
 use crate::mountinfo::Mounts;
 use crate::network::Listens;
@@ -39,8 +40,6 @@ use crate::plan::Plan;
 use crate::programs::{ProgramList, Programs};
 use crate::ssh::{self, known_hosts};
 
-/// How long a program may take to end after TERM or HUP, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long a sandbox may take to be built, before it is given up: it takes
 /// milliseconds, and on a machine under load seconds.
 const START: Duration = Duration::from_secs(60);
@@ -86,6 +85,8 @@ pub struct Launch<'a> {
     pub replace: &'a dyn Fn(&Path) -> io::Result<()>,
     /// What serves the sandbox's listeners, where it has some.
     pub served: Option<Served<'a>>,
+    /// How long the program may take to end after TERM or HUP, before it is killed.
+    pub grace: Duration,
     /// Hears of programs, as the plan has them told.
     pub on_program: &'a dyn Fn(Executed),
     /// The machine's mounts when the grants were judged.
@@ -183,12 +184,7 @@ impl Launch<'_> {
         let own_pid = rustix::process::getpid();
         let own = pidfd_open(own_pid, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
         let root = rustix::fs::stat("/").map_err(failed("/"))?;
-        let proc = rustix::fs::open(
-            "/proc",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(failed("/proc"))?;
+        let proc = own_proc()?;
         match fork_single_threaded().map_err(failed("fork"))? {
             Forked::Parent(pid) => Helper::new(pid, ours),
             Forked::Child => {
@@ -231,6 +227,10 @@ impl Launch<'_> {
             programs: plan.programs.list().map(executables),
             tells_programs: plan.programs != Programs::Any,
             shares_network: plan.shares_network,
+            processes: match plan.processes {
+                Some(Limit::User(most)) => Some(most),
+                _ => None,
+            },
             expected,
             ignored,
             faults: plan.faults.clone(),
@@ -477,7 +477,7 @@ impl Run<'_> {
                 let _ = pidfd_send_signal(program, signal);
             }
             if matches!(received.signal, libc::SIGTERM | libc::SIGHUP) {
-                self.kill_at.get_or_insert_with(|| Instant::now() + GRACE);
+                self.kill_at.get_or_insert_with(|| Instant::now() + self.launch.grace);
             }
         }
         Ok(())
@@ -727,13 +727,19 @@ impl Run<'_> {
                 .map_err(failed(path))
         };
         let (mounts, network) = (space("mnt")?, space("net")?);
+        let most = self.launch.plan.limits_namespace();
+        let processes = most.map(|most| Ok::<_, Error>((most, space("pid")?, own_proc()?)));
+        let processes = processes.transpose()?;
         let users = lnk_sys::mount::owning_user_namespace(mounts.as_fd())
             .map_err(failed("NS_GET_USERNS"))?;
         let (ours, theirs) = message::pair().map_err(failed("socketpair"))?;
         match fork_single_threaded().map_err(failed("fork"))? {
             Forked::Parent(pid) => Helper::new(pid, ours),
             Forked::Child => {
-                let kept = [mounts.as_fd(), network.as_fd(), users.as_fd(), theirs.as_fd()];
+                let mut kept = vec![mounts.as_fd(), network.as_fd(), users.as_fd(), theirs.as_fd()];
+                if let Some((_, space, proc)) = &processes {
+                    kept.extend([space.as_fd(), proc.as_fd()]);
+                }
                 if lnk_sys::fd::close_all_but(&kept).is_err() {
                     exit_now(1);
                 }
@@ -741,6 +747,9 @@ impl Run<'_> {
                 let finished = || {
                     let root = finish::join(&mounts, &users, faults)?;
                     finish::finish(&root)?;
+                    if let Some((most, space, proc)) = &processes {
+                        finish::limit_processes(*most, space, proc)?;
+                    }
                     if !listens.is_empty() {
                         finish::join_network(&network)?;
                     }
@@ -805,6 +814,12 @@ impl Run<'_> {
             reap_the_rest();
         }
     }
+}
+
+/// The machine's `/proc`.
+fn own_proc() -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open("/proc", flags, Mode::empty()).map_err(failed("/proc"))
 }
 
 /// Whether there is something to read, or an end, without waiting.

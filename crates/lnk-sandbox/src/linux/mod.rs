@@ -16,6 +16,7 @@ pub mod landlock;
 pub mod launch;
 pub mod listeners;
 pub mod message;
+pub mod processes;
 pub mod seccomp;
 pub mod tree;
 

@@ -1,5 +1,6 @@
 //! A sandbox's own SSH key, kept outside under Link's settings.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -38,6 +39,8 @@ pub enum Owner {
     Spec(PathBuf),
     /// A write folder, by its real path, where flags alone say what is open.
     Folder(PathBuf),
+    /// An agent's sandbox, by its lasting name.
+    Name(String),
 }
 
 impl Owner {
@@ -47,17 +50,19 @@ impl Owner {
         match self {
             Owner::Spec(path) => format!("--spec {}", shown::word(path)),
             Owner::Folder(path) => format!("--write {}", shown::word(path)),
+            Owner::Name(name) => format!("--name {}", shown::word(name)),
         }
     }
 
     /// A file name for it, as long for every path and no other's.
     pub(super) fn id(&self) -> String {
-        let (kind, path) = match self {
-            Owner::Spec(path) => ("spec", path),
-            Owner::Folder(path) => ("write", path),
+        let (kind, its) = match self {
+            Owner::Spec(path) => ("spec", path.as_os_str()),
+            Owner::Folder(path) => ("write", path.as_os_str()),
+            Owner::Name(name) => ("name", OsStr::new(name)),
         };
         let hash = Sha256::new().chain_update(kind).chain_update([0]);
-        let hash = hash.chain_update(path.as_os_str().as_bytes()).finalize();
+        let hash = hash.chain_update(its.as_bytes()).finalize();
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

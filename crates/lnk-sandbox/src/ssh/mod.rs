@@ -11,6 +11,7 @@ use lnk_spec::endpoint::Endpoint;
 use lnk_spec::shown;
 
 use crate::account::Accounts;
+use crate::agents::is_agents_sandbox;
 use crate::caller::Caller;
 use crate::env::Environment;
 use crate::error::{Error, Result, failed};
@@ -250,6 +251,7 @@ pub fn public_key(of: &Typed, caller: &Caller) -> Result<String> {
     let owner = match of {
         Typed::Spec(typed) => Owner::Spec(SpecFile::read(typed, caller)?.real),
         Typed::Folder(typed) => Owner::Folder(folder(typed, caller)?),
+        Typed::Name(name) => Owner::Name(agents(name, caller)?),
     };
     let accounts = Accounts::of(caller.uid, caller.gid);
     let home = Home::of(caller, &accounts).ok_or_else(|| {
@@ -266,6 +268,18 @@ pub enum Typed {
     Spec(PathBuf),
     /// By its write folder.
     Folder(PathBuf),
+    /// By its agent's name and `-run`.
+    Name(String),
+}
+
+fn agents(name: &str, caller: &Caller) -> Result<String> {
+    if !is_agents_sandbox(name, caller) {
+        let name = shown::word(name);
+        return Err(Error::Refused(format!(
+            "--name {name}: no agent's sandbox is called this; it is the agent's name and -run"
+        )));
+    }
+    Ok(name.to_owned())
 }
 
 fn folder(typed: &Path, caller: &Caller) -> Result<PathBuf> {

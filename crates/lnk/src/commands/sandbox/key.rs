@@ -13,13 +13,13 @@ use crate::ui;
 ///
 /// A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
 /// never one of yours. It is known by its spec, or by its first --write folder where
-/// there is none. The key is made here if there is none yet; a sandbox whose SSH
+/// there is none; an agent's by its name. The key is made here if there is none yet; a sandbox whose SSH
 /// server is at another port has it from then on.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
     after_long_help = "Example:\n  lnk sandbox key --write ~/code/app",
-    group(clap::ArgGroup::new("whose").required(true).args(["spec", "write"]))
+    group(clap::ArgGroup::new("whose").required(true).args(["spec", "write", "name"]))
 )]
 pub struct Args {
     /// The spec that the sandbox is run with
@@ -29,12 +29,17 @@ pub struct Args {
     /// The folder that it is run with, without a spec
     #[arg(long, value_name = "PATH")]
     write: Option<PathBuf>,
+
+    /// The agent's sandbox, such as main-run
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 pub fn key(args: Args) -> Result<u8> {
-    let typed = match (args.spec, args.write) {
-        (Some(spec), _) => Typed::Spec(spec),
-        (None, folder) => Typed::Folder(folder.unwrap_or_default()),
+    let typed = match (args.spec, args.write, args.name) {
+        (Some(spec), ..) => Typed::Spec(spec),
+        (None, Some(folder), _) => Typed::Folder(folder),
+        (None, None, name) => Typed::Name(name.unwrap_or_default()),
     };
     ui::page(&public_key(&typed, &caller()?)?)?;
     Ok(0)

@@ -2,14 +2,14 @@
 //! them.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use lnk_sandbox::Caller;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped_name, word};
 use lnk_sandbox::wire::control::{self, Running, Told};
 use lnk_sandbox::wire::paused::{Kept, Lasting, PAUSES, Pause, State};
+use lnk_sandbox::{Caller, is_agents_sandbox};
 
 use crate::error::{CommandError, Result};
 use crate::ui;
@@ -126,7 +126,10 @@ pub fn known(kept: Kept, running: &Running) -> Vec<Known> {
         let lasting = wire.lasting.clone().unwrap_or_else(|| Lasting::Run(wire.name.clone()));
         match all.iter_mut().find(|known| known.lasting == lasting) {
             Some(known) => {
-                known.runs.push(wire.name.clone());
+                // Those of an agent have one name.
+                if !known.runs.contains(&wire.name) {
+                    known.runs.push(wire.name.clone());
+                }
                 known.spec = wire.spec.clone().or(known.spec.take());
             }
             None => all.push(Known {
@@ -155,7 +158,9 @@ pub fn find(name: &str, mut all: Vec<Known>, caller: &Caller) -> Result<Known> {
         .collect();
     match (&called[..], path) {
         ([one], _) => Ok(all.swap_remove(*one)),
-        ([], Lasting::Spec(path)) if is_path && path.is_file() => Ok(of_path(path)),
+        ([], Lasting::Spec(path)) if is_path && path.is_file() => Ok(unknown(Lasting::Spec(path))),
+        // Also between its commands, each of which is over soon.
+        ([], _) if is_agents_sandbox(name, caller) => Ok(unknown(Lasting::Name(name.to_owned()))),
         ([], _) => Err(CommandError::Because(wrong_name(name, &all))),
         (several, _) => {
             let names: Vec<_> = several.iter().map(|at| all[*at].whole_name()).collect();
@@ -168,8 +173,9 @@ pub fn find(name: &str, mut all: Vec<Known>, caller: &Caller) -> Result<Known> {
     }
 }
 
-fn of_path(path: PathBuf) -> Known {
-    Known { lasting: Lasting::Spec(path), spec: None, runs: Vec::new(), pause: None }
+/// One that nothing is known of yet.
+fn unknown(lasting: Lasting) -> Known {
+    Known { lasting, spec: None, runs: Vec::new(), pause: None }
 }
 
 /// The right names in place of a wrong one, the nearest first.
@@ -232,6 +238,7 @@ mod tests {
             known(spec("/no/c.toml"), "twice", &["run-3"]),
             known(spec("/no/d.toml"), "", &[]),
             known(Lasting::Run("run-12".into()), "", &["run-12"]),
+            known(Lasting::Name("main-run".into()), "app-too", &["main-run"]),
         ]
     }
 
@@ -256,6 +263,8 @@ mod tests {
         assert_eq!(found("app"), spec("/no/a.toml"));
         assert_eq!(found("run-2"), spec("/no/a.toml"));
         assert_eq!(found("run-12"), Ok(Lasting::Run("run-12".into())));
+        assert_eq!(found("main-run"), Ok(Lasting::Name("main-run".into())));
+        assert!(found("app-too").is_err(), "an agent's spec may call itself anything");
         assert_eq!(found("/no/c.toml"), spec("/no/c.toml"));
         assert_eq!(found("d.toml"), spec("/no/d.toml"));
         assert_eq!(found("/dev/../etc/passwd"), spec("/etc/passwd"));

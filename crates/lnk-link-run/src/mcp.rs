@@ -1,0 +1,530 @@
+//! The Model Context Protocol over standard input and output, the only place that
+//! sees its library.
+//!
+//! Both eras are served: sessions that begin with `initialize`, up to 2025-11-25, and
+//! the requests of 2026-07-28 that each say what they need. The library knows them;
+//! what is added here is a transport that answers every line, whatever is on it.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lnk_sandbox::nearest::nearest;
+use lnk_sandbox::shown::escaped_name;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage,
+    ClientNotification, ClientRequest, ContentBlock, GetMeta as _, Implementation, JsonRpcMessage,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+#[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, SetLevelRequestParams};
+use rmcp::service::{RequestContext, RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, interval_at};
+
+use crate::background::{Background, tools};
+use crate::command::{self, Answer, Arguments};
+use crate::events::{Event, Sink};
+use crate::limits::Limits;
+use crate::place::Place;
+use crate::programs::Programs;
+
+/// The most bytes of one line. What is longer is answered with an error, unread.
+pub const MOST_IN_LINE: usize = 16 << 20;
+
+/// How often a client hears that a call goes on, where it asked to.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// What a client that joins server and tool by two underscores calls a tool.
+const PREFIX: &str = "run__";
+
+/// The methods of the protocol that the library reads into a type of their own. One
+/// that it couldn't read has wrong parameters.
+const METHODS: [&str; 16] = [
+    "ping",
+    "initialize",
+    "server/discover",
+    "completion/complete",
+    "logging/setLevel",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "subscriptions/listen",
+    "tools/call",
+    "tools/list",
+    "tasks/get",
+];
+
+/// What a server serves.
+pub struct Run {
+    /// Where commands run.
+    pub place: Place,
+    /// How long, and how much is kept.
+    pub limits: Limits,
+    /// What may run.
+    pub programs: Programs,
+    /// Commands that run on after a call, where they may.
+    pub background: Option<Rc<Background>>,
+    /// Where their ends are told, besides here.
+    pub events: Option<Sink>,
+}
+
+/// Serves a client until it closes standard input, or can't be written to. Every call
+/// ends with that. Runs on a `LocalSet`.
+pub async fn serve(run: Run) {
+    let (read, write) = rmcp::transport::io::stdio_pipes();
+    serve_on(read, write, run).await;
+}
+
+/// As [`serve`], of a client at these ends.
+pub async fn serve_on<R, W>(read: R, write: W, run: Run)
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (gone, is_gone) = watch::channel(false);
+    let run = Rc::new(run);
+    let (ended, ends) = mpsc::unbounded_channel();
+    if let Some(background) = &run.background {
+        tokio::task::spawn_local(background.clone().tell(run.events.clone(), ended));
+    }
+    let wants_log = Rc::new(Cell::new(true));
+    let server = Server { run, gone: is_gone, wants_log: wants_log.clone() };
+    // It fails only where the client is gone before it said anything.
+    if let Ok(running) = server.serve(Lines::new(read, write, gone)).await {
+        tokio::task::spawn_local(log(running.peer().clone(), ends, wants_log));
+        let _ = running.waiting().await;
+    }
+}
+
+/// Tells a client of ends as log messages: those that began with `initialize`, as later
+/// ones are told nothing that they didn't ask for.
+#[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+async fn log(
+    peer: rmcp::Peer<RoleServer>,
+    mut ends: mpsc::UnboundedReceiver<Event>,
+    wants_log: Rc<Cell<bool>>,
+) {
+    while let Some(event) = ends.recv().await {
+        if !wants_log.get() || peer.peer_info().is_none() {
+            continue;
+        }
+        let data = serde_json::to_value(&event).unwrap_or_default();
+        let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, data);
+        // Whoever doesn't hear it sees it at the next call.
+        let _ = peer.notify_logging_message(message.with_logger("run")).await;
+    }
+}
+
+struct Server {
+    run: Rc<Run>,
+    gone: watch::Receiver<bool>,
+    /// Whether the client wants log messages that are no warnings.
+    wants_log: Rc<Cell<bool>>,
+}
+
+impl ServerHandler for Server {
+    #[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = match self.run.background {
+            Some(_) => ServerCapabilities::builder().enable_tools().enable_logging().build(),
+            None => ServerCapabilities::builder().enable_tools().build(),
+        };
+        ServerConfig::new(capabilities)
+            .with_protocol_version(ProtocolVersion::V_2025_11_25)
+            .with_server_info(
+                Implementation::new("run", env!("CARGO_PKG_VERSION")).with_title("Link Run"),
+            )
+            .with_instructions(self.run.instructions())
+    }
+
+    #[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+    async fn set_level(
+        &self,
+        params: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.wants_log.set(matches!(params.level, LoggingLevel::Debug | LoggingLevel::Info));
+        Ok(())
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.run.tools()))
+    }
+
+    async fn call_tool(
+        &self,
+        params: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.run.refuse_unknown(&params.name)?;
+        let arguments = params.arguments.unwrap_or_default();
+        let mut gone = self.gone.clone();
+        let cancelled = async {
+            tokio::select! {
+                () = context.ct.cancelled() => {}
+                _ = gone.wait_for(|gone| *gone) => {}
+            }
+        };
+        let answer = tokio::select! {
+            answer = self.run.call(&params.name, &arguments, cancelled) => answer,
+            never = tell_progress(&context) => never,
+        };
+        // Whoever gave the call up doesn't read what stands before its answer.
+        let background = self.run.background.as_ref().filter(|_| !context.ct.is_cancelled());
+        let news = background.and_then(|background| background.news());
+        let text = match news {
+            Some(news) => format!("{news}\n\n--- the answer to this call ---\n{}", answer.text),
+            None => answer.text,
+        };
+        let content = vec![ContentBlock::text(text)];
+        let result = match answer.is_error {
+            true => CallToolResult::error(content),
+            false => CallToolResult::success(content),
+        };
+        Ok(result.into())
+    }
+}
+
+/// Says every ten seconds that a call goes on, to a client that asked to be told.
+async fn tell_progress(context: &RequestContext<RoleServer>) -> Answer {
+    let Some(token) = context.meta.get_progress_token() else {
+        return std::future::pending().await;
+    };
+    let started = Instant::now();
+    let mut ticks = interval_at(started + PROGRESS, PROGRESS);
+    loop {
+        ticks.tick().await;
+        let seconds = started.elapsed().as_secs();
+        #[allow(clippy::cast_precision_loss, reason = "a call's seconds are few")]
+        let progress = ProgressNotificationParam::new(token.clone(), seconds as f64)
+            .with_message(format!("running for {seconds} s"));
+        // Whoever doesn't hear it misses nothing.
+        let _ = context.peer.notify_progress(progress).await;
+    }
+}
+
+impl Run {
+    fn instructions(&self) -> String {
+        let files = lnk_sandbox::shown::word(&self.place.files);
+        let runs = match self.programs.any() {
+            true => format!(
+                "Runs programs in the files folder, {files}, each call in a sandbox of its own \
+                 that ends with it."
+            ),
+            false => "Runs no program: its sandbox file lists none under [commands] allow.".into(),
+        };
+        format!(
+            "{runs} What they may read, write and reach is the user's to say: what is refused is \
+             named with what would allow it."
+        )
+    }
+
+    /// The tools, always in this order.
+    fn tools(&self) -> Vec<Tool> {
+        if !self.programs.any() {
+            return Vec::new();
+        }
+        let annotations = ToolAnnotations::with_title("Run a program")
+            .read_only(false)
+            .destructive(true)
+            .idempotent(false)
+            .open_world(true);
+        let command = Tool::new("command", self.command_described(), Arc::new(command::schema()))
+            .with_annotations(annotations);
+        let described = self.background.iter().flat_map(|_| tools::described(&self.limits));
+        let background = described.map(|its| {
+            let annotations = ToolAnnotations::with_title(its.title)
+                .read_only(its.is_read_only)
+                .destructive(!its.is_read_only)
+                .idempotent(its.is_read_only)
+                .open_world(its.name == "start");
+            Tool::new(its.name, its.description, Arc::new(its.schema)).with_annotations(annotations)
+        });
+        [command].into_iter().chain(background).collect()
+    }
+
+    fn command_described(&self) -> String {
+        let Limits { timeout, output, .. } = &self.limits;
+        format!(
+            "Runs a program in the files folder, in a sandbox of its own, and answers with its \
+             exit status and what it printed. Nothing it starts outlives the call. It reads the \
+             files folder and writes in its folder work. It may take {}; {} KB are kept of each of \
+             its output and its errors, their start and their end. It may run: {}.",
+            command::time(*timeout),
+            output >> 10,
+            self.programs.described()
+        )
+    }
+
+    fn refuse_unknown(&self, name: &str) -> Result<(), ErrorData> {
+        let tools = self.tools();
+        let names = || tools.iter().map(|tool| &*tool.name);
+        let plain = name.strip_prefix(PREFIX).unwrap_or(name);
+        if names().any(|its| its == plain) {
+            return Ok(());
+        }
+        let shown = escaped_name(name.as_bytes());
+        let why = match nearest(plain, names()) {
+            _ if tools.is_empty() => format!(
+                "{shown}: there is no tool, as the sandbox file lists no program under [commands] \
+                 allow"
+            ),
+            Some(meant) => format!("there is no tool {shown}: did you mean {meant}?"),
+            None => format!(
+                "there is no tool {shown}: there is {}",
+                names().collect::<Vec<_>>().join(", ")
+            ),
+        };
+        Err(ErrorData::invalid_params(why, None))
+    }
+
+    /// Calls a tool that there is.
+    async fn call(
+        &self,
+        name: &str,
+        arguments: &Arguments,
+        cancelled: impl Future<Output = ()>,
+    ) -> Answer {
+        let name = name.strip_prefix(PREFIX).unwrap_or(name);
+        if let Some(background) = &self.background
+            && let Some(answer) = background.call(name, arguments).await
+        {
+            return answer;
+        }
+        command::command(arguments, &self.place, &self.limits, cancelled).await
+    }
+}
+
+/// What a line is.
+#[derive(Debug)]
+pub enum Line {
+    /// A message for the library.
+    Message(Box<ClientJsonRpcMessage>),
+    /// What is answered at once: a JSON-RPC error.
+    Answer(Value),
+    /// Nothing to do.
+    Nothing,
+}
+
+/// Reads a line, without its end. Whatever is on it, a request that has an id gets an
+/// answer with it.
+#[must_use]
+pub fn read_line(line: &[u8]) -> Line {
+    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line).trim_ascii();
+    if line.is_empty() {
+        return Line::Nothing;
+    }
+    let Ok(json) = serde_json::from_slice::<Value>(line) else {
+        return answer(&Value::Null, -32700, "the line isn't JSON in UTF-8");
+    };
+    let Some(object) = json.as_object() else {
+        let why = "a line has to be one message; batches aren't served";
+        return answer(&Value::Null, -32600, why);
+    };
+    let id = object.get("id").cloned();
+    let method = object.get("method").map(|method| method.as_str().map(str::to_owned));
+    match (method, id) {
+        // An answer, and nothing was asked.
+        (None, _) if object.contains_key("result") || object.contains_key("error") => Line::Nothing,
+        (Some(Some(method)), Some(id @ (Value::String(_) | Value::Number(_)))) => {
+            request(json, &method, &id)
+        }
+        (Some(Some(_)), None) => notification(json),
+        (_, id) => {
+            let why = "a message has a method, and a request an id that is text or a number";
+            let id = id.filter(|id| id.is_string() || id.is_number());
+            answer(&id.unwrap_or_default(), -32600, why)
+        }
+    }
+}
+
+fn request(json: Value, method: &str, id: &Value) -> Line {
+    if json["jsonrpc"] != "2.0" {
+        return answer(id, -32600, "jsonrpc has to be \"2.0\"");
+    }
+    let is_read = |message: &ClientJsonRpcMessage| match message {
+        JsonRpcMessage::Request(request) => {
+            !matches!(request.request, ClientRequest::CustomRequest(_))
+        }
+        _ => false,
+    };
+    match serde_json::from_value(json) {
+        Ok(message) if is_read(&message) => Line::Message(Box::new(message)),
+        _ if METHODS.contains(&method) => {
+            answer(id, -32602, &format!("the parameters of {method} can't be read"))
+        }
+        _ => answer(id, -32601, &format!("there is no method {}", escaped_name(method.as_bytes()))),
+    }
+}
+
+/// Of what a client may notify of, only that it gives a request up matters here.
+fn notification(json: Value) -> Line {
+    match serde_json::from_value(json) {
+        Ok(message @ JsonRpcMessage::Notification(_)) => match &message {
+            JsonRpcMessage::Notification(its)
+                if matches!(its.notification, ClientNotification::CancelledNotification(_)) =>
+            {
+                Line::Message(Box::new(message))
+            }
+            _ => Line::Nothing,
+        },
+        _ => Line::Nothing,
+    }
+}
+
+fn answer(id: &Value, code: i32, message: &str) -> Line {
+    Line::Answer(json!({
+        "jsonrpc": "2.0",
+        "id": id,
+        "error": { "code": code, "message": message },
+    }))
+}
+
+/// Messages as lines.
+struct Lines<R, W> {
+    read: BufReader<R>,
+    /// What came of the next line, or of one that is too long its beginning.
+    line: Vec<u8>,
+    is_too_long: bool,
+    write: Arc<Mutex<W>>,
+    /// An answer of our own that is being written.
+    answering: Option<JoinHandle<()>>,
+    /// Whether the library serves requests: before, a notification would end it.
+    is_open: bool,
+    gone: watch::Sender<bool>,
+}
+
+impl<R, W> Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    fn new(read: R, write: W, gone: watch::Sender<bool>) -> Self {
+        Lines {
+            read: BufReader::with_capacity(64 << 10, read),
+            line: Vec::new(),
+            is_too_long: false,
+            write: Arc::new(Mutex::new(write)),
+            answering: None,
+            is_open: false,
+            gone,
+        }
+    }
+
+    /// Waits for a whole line. May be dropped and asked again. `false` at the end.
+    async fn next_line(&mut self) -> bool {
+        loop {
+            let Ok(some) = self.read.fill_buf().await else { return false };
+            if some.is_empty() {
+                // The last line may lack its end.
+                return !self.line.is_empty();
+            }
+            let end = some.iter().position(|byte| *byte == b'\n');
+            let length = end.map_or(some.len(), |end| end + 1);
+            let room = MOST_IN_LINE - self.line.len();
+            self.is_too_long |= length > room;
+            self.line.extend_from_slice(&some[..length.min(room)]);
+            self.read.consume(length);
+            if end.is_some() {
+                return true;
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.is_too_long) {
+            let why = format!("the line is longer than {} MB", MOST_IN_LINE >> 20);
+            return answer(&Value::Null, -32600, &why);
+        }
+        read_line(&line)
+    }
+
+    /// Whether the library may have a message now.
+    fn opens(&mut self, message: &ClientJsonRpcMessage) -> bool {
+        let JsonRpcMessage::Request(request) = message else { return self.is_open };
+        self.is_open |= match &request.request {
+            ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => false,
+            ClientRequest::InitializeRequest(_) => true,
+            other => {
+                let meta = other.get_meta();
+                meta.missing_required_keys(&ProtocolVersion::V_2026_07_28).is_empty()
+                    && meta
+                        .protocol_version()
+                        .is_some_and(|version| ProtocolVersion::KNOWN_VERSIONS.contains(&version))
+            }
+        };
+        true
+    }
+}
+
+impl<R, W> Transport<RoleServer> for Lines<R, W>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let write = Arc::clone(&self.write);
+        async move { write_line(&write, serde_json::to_vec(&item)?).await }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            // So that a client that only writes isn't answered without end.
+            if let Some(answering) = &mut self.answering {
+                let _ = answering.await;
+                self.answering = None;
+            }
+            if !self.next_line().await {
+                self.gone.send_replace(true);
+                return None;
+            }
+            match self.take_line() {
+                Line::Message(message) if self.opens(&message) => return Some(*message),
+                Line::Message(_) | Line::Nothing => {}
+                Line::Answer(json) => {
+                    let write = Arc::clone(&self.write);
+                    let line = serde_json::to_vec(&json).expect("JSON is text");
+                    self.answering = Some(tokio::spawn(async move {
+                        // Who has closed its end is about to close the other.
+                        let _ = write_line(&write, line).await;
+                    }));
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> io::Result<()> {
+        self.gone.send_replace(true);
+        self.write.lock().await.shutdown().await
+    }
+}
+
+async fn write_line<W: AsyncWrite + Unpin>(write: &Mutex<W>, mut line: Vec<u8>) -> io::Result<()> {
+    line.push(b'\n');
+    let mut write = write.lock().await;
+    write.write_all(&line).await?;
+    write.flush().await
+}

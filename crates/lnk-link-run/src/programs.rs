@@ -1,0 +1,231 @@
+//! What commands may run, of what is there.
+
+use lnk_sandbox::mountinfo::Mounts;
+use lnk_sandbox::programs::{Finder, Found};
+use lnk_sandbox::shown;
+use lnk_sandbox::spec::Spec;
+use lnk_sandbox::spec::program::Program;
+use lnk_sandbox::spec_file::SpecFile;
+use lnk_sandbox::{Caller, Error};
+
+use crate::place::Place;
+
+/// Where programs are found by their names: the system's own folders, whatever PATH
+/// a client was started with.
+pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What may run where no spec says: a shell, Python, Node, git, curl, jq, the usual
+/// file tools, the language servers that Link Code starts and the builds they run.
+const DEFAULTS: &[&str] = &[
+    // A shell, and what scripts begin with.
+    "sh",
+    "bash",
+    "dash",
+    "env",
+    "true",
+    "false",
+    "test",
+    "[",
+    "echo",
+    "printf",
+    "sleep",
+    "seq",
+    "yes",
+    "kill",
+    "timeout",
+    "xargs",
+    "which",
+    "nproc",
+    "uname",
+    "id",
+    "whoami",
+    "hostname",
+    "date",
+    "expr",
+    "bc",
+    "ps",
+    // Languages.
+    "python3",
+    "python",
+    "node",
+    "npm",
+    "npx",
+    "git",
+    "curl",
+    "jq",
+    // Files.
+    "ls",
+    "cat",
+    "cp",
+    "mv",
+    "rm",
+    "mkdir",
+    "rmdir",
+    "touch",
+    "ln",
+    "chmod",
+    "stat",
+    "file",
+    "find",
+    "du",
+    "df",
+    "tree",
+    "pwd",
+    "basename",
+    "dirname",
+    "realpath",
+    "readlink",
+    "mktemp",
+    "dd",
+    "truncate",
+    "install",
+    "tar",
+    "gzip",
+    "gunzip",
+    "zcat",
+    "bzip2",
+    "xz",
+    "zip",
+    "unzip",
+    "zstd",
+    "sha256sum",
+    "sha1sum",
+    "md5sum",
+    "cksum",
+    "base64",
+    "cmp",
+    "diff",
+    "patch",
+    // Text.
+    "grep",
+    "egrep",
+    "fgrep",
+    "rg",
+    "fd",
+    "sed",
+    "awk",
+    "gawk",
+    "mawk",
+    "perl",
+    "sort",
+    "uniq",
+    "head",
+    "tail",
+    "wc",
+    "cut",
+    "paste",
+    "join",
+    "comm",
+    "tr",
+    "tee",
+    "tac",
+    "rev",
+    "nl",
+    "fold",
+    "fmt",
+    "column",
+    "expand",
+    "split",
+    "csplit",
+    "od",
+    "xxd",
+    "hexdump",
+    "strings",
+    "less",
+    // Language servers.
+    "rust-analyzer",
+    "gopls",
+    "typescript-language-server",
+    "tsc",
+    "pyright",
+    "pyright-langserver",
+    "pylsp",
+    "clangd",
+    "bash-language-server",
+    "yaml-language-server",
+    "vscode-json-language-server",
+    "vscode-html-language-server",
+    "vscode-css-language-server",
+    // The builds that they run.
+    "cargo",
+    "rustc",
+    "rustfmt",
+    "go",
+    "gofmt",
+    "make",
+    "cc",
+    "gcc",
+    "ld",
+    "as",
+    "ar",
+];
+
+/// What commands may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Programs {
+    /// Any program.
+    Any,
+    /// These, all of them there. With none there is nothing to offer.
+    These(Vec<String>),
+}
+
+impl Programs {
+    /// Those of a place's spec, or without one the usual.
+    ///
+    /// # Errors
+    /// A spec that can't be read, or grants what can't be granted.
+    pub fn of(place: &Place, caller: &Caller) -> Result<Programs, Error> {
+        let Some(spec) = &place.spec else {
+            return Ok(Programs::These(usual(place, caller)));
+        };
+        let file = SpecFile::read(spec, caller)?;
+        if file.spec.commands.allow.contains(&Program::Any) {
+            return Ok(Programs::Any);
+        }
+        let grants = file.grants(&Spec::default(), caller)?;
+        let there = grants.commands.allow.into_iter().filter(|program| program.real.is_some());
+        let written = there.map(|program| shown::word(program.typed.written()));
+        Ok(Programs::These(written.collect()))
+    }
+
+    /// Whether there is anything to run.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        !matches!(self, Programs::These(programs) if programs.is_empty())
+    }
+
+    /// The programs in words.
+    #[must_use]
+    pub fn described(&self) -> String {
+        match self {
+            Programs::Any => "any program that is on this computer".into(),
+            Programs::These(programs) => programs.join(", "),
+        }
+    }
+}
+
+/// The usual programs that are there and may be listed.
+fn usual(place: &Place, caller: &Caller) -> Vec<String> {
+    let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+    let inner = place.inner();
+    let opened = [inner.read, inner.write.clone()].concat();
+    let finder = Finder::new(caller, &mounts, inner.write, opened);
+    let is_there = |name: &&&str| {
+        let found = finder.find(&Program::Name((**name).to_string()));
+        matches!(found, Ok(Found::Program(_)))
+    };
+    DEFAULTS.iter().filter(is_there).map(|name| (*name).to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_usual_program_is_one_name_and_listed_once() {
+        for (at, name) in DEFAULTS.iter().enumerate() {
+            assert!(matches!(Program::try_from(name.as_ref()), Ok(Program::Name(_))), "{name}");
+            assert!(!DEFAULTS[..at].contains(name), "{name} twice");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The supervisor of one call: the hidden `call` subcommand, a process of its own.
+//!
+//! Its standard streams are the program's; what it has to say goes to the descriptor
+//! that it was given for that.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write as _;
+
+use lnk_sandbox::consent::Question;
+use lnk_sandbox::spec::Spec;
+use lnk_sandbox::spec::program::Program;
+use lnk_sandbox::spec_file::{self, SpecFile};
+use lnk_sandbox::{Caller, Error, Notice, Renderer, Request};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use crate::call::{GRACE, Said};
+use crate::place::{Place, Whose};
+
+/// What a supervisor is told.
+pub struct Order {
+    /// The descriptor that it reports to.
+    pub report: u32,
+    /// The process id of the server that started it.
+    pub server: u32,
+    /// Where the program runs.
+    pub whose: Whose,
+    /// The programs that may run where no spec says.
+    pub usual: Vec<String>,
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+}
+
+/// Runs a call to its end. The status is the program's, or 125.
+#[must_use]
+pub fn supervise(order: Order, caller: &Caller) -> u8 {
+    // What this process inherited is closed in what it starts; this one too.
+    let report = format!("/proc/self/fd/{}", order.report);
+    let Ok(report) = File::options().write(true).open(report) else { return 125 };
+    let report = RefCell::new(report);
+    let say = |said: &Said| {
+        let line = serde_json::to_string(said).expect("text and numbers") + "\n";
+        // The server may be gone, and this process is about to follow.
+        let _ = report.borrow_mut().write_all(line.as_bytes());
+    };
+    let told = |notice| match notice {
+        Notice::Warning(line) => say(&Said::Notice(line)),
+        // For whoever watches a terminal.
+        Notice::Hint(_) => {}
+    };
+    let outcome = end_with(order.server)
+        .and_then(|()| request(order, caller))
+        .and_then(|request| lnk_sandbox::run(&request, caller, &told).map_err(line));
+    match outcome {
+        Ok(outcome) => {
+            let notices = [outcome.warnings, outcome.refused].concat();
+            let (status, message) = (outcome.status, outcome.message);
+            say(&Said::Ended { status, message, notices });
+            status
+        }
+        Err(why) => {
+            say(&Said::Failed(why));
+            125
+        }
+    }
+}
+
+/// Dies when the server does, with everything it started.
+fn end_with(server: u32) -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("the end of the server can't be followed: {error}"))?;
+    // It may have died before.
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
+    if parent == Some(server) { Ok(()) } else { Err("the server is gone".into()) }
+}
+
+fn request(order: Order, caller: &Caller) -> Result<Request, String> {
+    let renderer = renderer(caller.var("LNK_SANDBOX_MOUNTS"))?;
+    let place = Place::find(order.whose, caller)?;
+    let request = match &place.spec {
+        None => {
+            let mut usual = Spec::default();
+            usual.commands.allow = order.usual.into_iter().map(Program::Name).collect();
+            spec_file::request_of_flags(&usual, order.program, renderer).map_err(line)?
+        }
+        Some(spec) => of_spec(spec.as_ref(), &place, order.program, renderer, caller)?,
+    };
+    Ok(Request { inner: Some(place.inner()), grace: GRACE, ..request })
+}
+
+fn of_spec(
+    spec: &OsStr,
+    place: &Place,
+    program: Vec<OsString>,
+    renderer: Renderer,
+    caller: &Caller,
+) -> Result<Request, String> {
+    let none = Spec::default();
+    let file = SpecFile::read(spec.as_ref(), caller).map_err(line)?;
+    file.refuse_useless(&none).map_err(line)?;
+    let grants = file.grants(&none, caller).map_err(line)?;
+    if !place.is_agents()
+        && let Some(question) = Question::of(&file, grants.clone(), &mut Vec::new())
+    {
+        return Err(format!("{}: start the server anew with --yes to agree to it", question.why));
+    }
+    file.request(&none, &grants, program, renderer).map_err(line)
+}
+
+/// The line for an error of the sandbox's.
+#[must_use]
+pub fn line(error: Error) -> String {
+    let hint = match &error {
+        Error::NotReady(_) => ": 'lnk sandbox ready' tells what is missing",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+/// Who makes the mounts, where somebody looks for a fault in one of the two ways.
+fn renderer(forced: Option<&OsStr>) -> Result<Renderer, String> {
+    match forced.map(OsStr::as_encoded_bytes) {
+        None => Ok(Renderer::Auto),
+        Some(b"bwrap") => Ok(Renderer::Bwrap),
+        Some(b"joiner") => Ok(Renderer::Joiner),
+        Some(_) => Err("LNK_SANDBOX_MOUNTS can only be bwrap or joiner".into()),
+    }
+}
