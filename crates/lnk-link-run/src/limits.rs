@@ -124,7 +124,7 @@ const KEYS: [Key; 7] = [
         name: "background_output",
         kind: Kind::Size,
         default: 16 * MB,
-        range: 64 * KB..=GB,
+        range: 64 * KB..=256 * MB,
         set: |limits, bytes| limits.background_output = bytes,
     },
     Key {

@@ -1,5 +1,7 @@
 //! Background commands, by the server's tools.
 
+#![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
+
 mod client;
 
 use std::fs;
@@ -14,6 +16,19 @@ use testkit::{TestEnv, User};
 
 /// Goes on until the file `work/go` is there.
 const WAITS: &str = "until test -e work/go; do sleep 0.02; done";
+
+/// Leaves two processes behind, one in a session of its own.
+fn leaves_two(mark: &str) -> String {
+    format!(
+        "python3 -c \"import os; os.setsid(); os.execlp('sleep', 'sleep', '{mark}')\" & \
+         (sleep {mark} &);"
+    )
+}
+
+/// How many processes sleep so long.
+fn sleepers(mark: &str) -> usize {
+    processes_with(&format!("sleep\0{mark}\0")).len()
+}
 
 /// The only folder with records in a home.
 fn records(env: &TestEnv) -> PathBuf {
@@ -181,10 +196,11 @@ fn stop_ends_it_with_everything_it_started() {
         let mark = format!("31.4{}", std::process::id());
         let mut client = Client::folder(env, &[]);
         let id = client.started(&format!(
-            "trap '' TERM; setsid sleep {mark} & (sleep {mark} &); echo up; while :; do sleep {mark}; done"
+            "trap '' TERM; {} echo up; while :; do sleep {mark}; done",
+            leaves_two(&mark)
         ));
         client.wait_for_output(&id, "up");
-        eventually(|| processes_with(&mark).len() >= 4);
+        eventually(|| sleepers(&mark) == 3);
         let asked = Instant::now();
         let text = client.call("stop", json!({"id": id})).ok();
         assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
@@ -234,13 +250,13 @@ fn a_killed_server_leaves_nothing_and_each_is_told_as_lost_once() {
         let mark = format!("27.1{}", std::process::id());
         let mut client = Client::folder(env, &[]);
         let mut other = Client::folder(env, &[]);
-        let script = format!("setsid sleep {mark} & (sleep {mark} &); echo up; sleep {mark}");
+        let script = format!("{} echo up; sleep {mark}", leaves_two(&mark));
         let lost: Vec<_> = (0..3).map(|_| client.started(&script)).collect();
         let kept = other.started(WAITS);
         for id in &lost {
             client.wait_for_output(id, "up");
         }
-        eventually(|| processes_with(&mark).len() >= 9);
+        eventually(|| sleepers(&mark) == 9);
         client.kill();
         within(Duration::from_secs(1), || processes_with(&mark).is_empty());
 
@@ -270,10 +286,10 @@ fn four_of_a_killed_server_are_gone_in_a_second() {
         let mark = format!("16.1{}", std::process::id());
         let mut client = Client::agent(env, "", &["--conversation", "c"]);
         let ids: Vec<_> = (0..4)
-            .map(|_| client.started(&format!("setsid sleep {mark} & sleep {mark}")))
+            .map(|_| client.started(&format!("{} sleep {mark}", leaves_two(&mark))))
             .collect();
         assert!(client.start_sh("true").error().starts_with("4 background commands run already"));
-        eventually(|| processes_with(&format!("sleep\0{mark}")).len() >= 8);
+        eventually(|| sleepers(&mark) == 12);
         client.kill();
         within(Duration::from_secs(1), || processes_with(&mark).is_empty());
         // Another conversation isn't told.
@@ -291,8 +307,8 @@ fn a_closed_server_ends_its_commands() {
     testkit::each(BINARY, |env| {
         let mark = format!("14.1{}", std::process::id());
         let mut client = Client::folder(env, &[]);
-        client.started(&format!("setsid sleep {mark} & sleep {mark}"));
-        eventually(|| processes_with(&format!("sleep\0{mark}")).len() >= 2);
+        client.started(&format!("{} sleep {mark}", leaves_two(&mark)));
+        eventually(|| sleepers(&mark) == 3);
         client.close();
         within(Duration::from_secs(2), || processes_with(&mark).is_empty());
         let mut client = Client::folder(env, &[]);

@@ -1,5 +1,7 @@
 //! Ends of background commands, told to a harness.
 
+#![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
+
 mod client;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -11,12 +11,13 @@ pub mod tools;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lnk_sandbox::shown::{escaped_name, reason, word};
+use lnk_sandbox::shown::{escaped, escaped_name, reason, word};
 use tokio::net::unix::pipe;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -37,6 +38,8 @@ const SWEEP: Duration = Duration::from_secs(60 * 60);
 const UNTOLD: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Bytes of the output's end that are told with a command's.
 const TAIL: usize = 2048;
+/// Bytes of a conversation's name.
+const NAMES: RangeInclusive<usize> = 1..=200;
 /// Characters of an unknown id that are shown.
 const MAX_SHOWN: usize = 40;
 
@@ -82,13 +85,16 @@ impl Background {
     /// that is gone is this one's to tell.
     ///
     /// # Errors
-    /// A line that names the folder.
+    /// A line that names the folder, or a conversation that is nothing or too long.
     pub fn open(
         place: Place,
         limits: Limits,
         records: &Path,
         conversation: Option<String>,
     ) -> Result<Rc<Background>, String> {
+        if let Some(name) = conversation.as_ref().filter(|it| !NAMES.contains(&it.len())) {
+            return Err(format!("--conversation {}: give one of 1 to 200 bytes", word(name)));
+        }
         let store = Store::open(records).map_err(failed(records))?;
         let folder = Folder::open(&place.background()).map_err(failed(&place.background()))?;
         let conversation =
@@ -289,14 +295,18 @@ impl Background {
             record.unkept = output.extent().unkept;
             record.why_unkept = output.why_unkept().map(str::to_owned);
         }
+        // Of one that was stopped the answer to that tells.
+        let is_told = end.how == How::Stopped;
+        record.told = is_told.then(now);
         record.end = Some(end);
         let id = record.id.clone();
         self.write(&record);
         self.live.borrow_mut().remove(&id);
-        self.untold.borrow_mut().insert(id, Untold::default());
-        // Whoever has stopped it tells of it first.
         live.ended.send_replace(true);
-        self.news.notify_one();
+        if !is_told {
+            self.untold.borrow_mut().insert(id, Untold::default());
+            self.news.notify_one();
+        }
     }
 
     /// Each command of the conversation, a line each.
@@ -554,14 +564,14 @@ impl Background {
             Ok((0, _)) => lines.push("It printed nothing.".into()),
             Ok((total, piece)) if piece.from == 0 => {
                 lines.push(format!("Its output, {total} bytes:"));
-                lines.extend(piece.text.lines().map(|line| format!("| {line}")));
+                lines.extend(barred(&piece.text));
             }
             Ok((total, piece)) => {
                 lines.push(format!(
                     "The end of its output, from byte {} of {total}; read gives the rest:",
                     piece.from
                 ));
-                lines.extend(piece.text.lines().map(|line| format!("| {line}")));
+                lines.extend(barred(&piece.text));
             }
         }
         lines.join("\n")
@@ -603,6 +613,14 @@ impl Background {
             self.write(record);
         }
     }
+}
+
+/// Lines behind bars, in which nothing can look like the end of one.
+fn barred(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(|line| {
+        let parts: Vec<_> = line.split('\t').map(|part| escaped(part.as_bytes())).collect();
+        format!("| {}", parts.join("\t"))
+    })
 }
 
 /// Keeps what comes next. Answers whether earlier bytes were dropped for it; `None` at

@@ -1,5 +1,7 @@
 //! A client of the server, and the homes it runs in.
 
+#![allow(dead_code, reason = "each file of tests has its own part of it")]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -175,10 +177,6 @@ impl Client {
     /// Waits until an output has some text.
     pub fn wait_for_output(&mut self, id: &str, text: &str) {
         eventually(|| self.call("read", json!({"id": id})).ok().contains(text));
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Closes its standard input and waits for its end.
