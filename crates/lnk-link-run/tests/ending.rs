@@ -157,3 +157,18 @@ fn a_server_that_is_killed_leaves_nothing() {
         is_gone_within(&mark, Duration::from_secs(1));
     });
 }
+
+#[test]
+fn a_fork_bomb_ends_with_its_call_and_hurts_no_other() {
+    each(|env| {
+        let mut client = Client::of_agent(env, None, "[tool.run]\ntimeout = '4s'\n");
+        let mark = mark();
+        let script = format!("bomb() {{ sleep {mark} & bomb | bomb & }}; bomb; wait; sleep {mark}");
+        let bomb = client.start_command(json!({ "program": "bash", "args": ["-c", script] }));
+        comes_up(&mark);
+        client.sh("echo fine").ok().has("fine");
+        client.ended(bomb);
+        is_gone_within(&mark, Duration::from_secs(2));
+        client.sh("echo fine").ok();
+    });
+}
