@@ -25,8 +25,10 @@ const CALL: &str = "call";
 /// The first argument of what asks the wires of a name.
 const WIRES: &str = "wires";
 
+type Test = fn(&TestEnv);
+
 /// The tests by their names.
-const TESTS: [(&str, fn(&TestEnv)); 10] = [
+const TESTS: [(&str, Test); 10] = [
     ("own_folders_are_seen_and_only_work_is_written", own_folders),
     ("the_rest_of_agents_folders_is_hidden_where_the_home_is_read", the_rest_is_hidden),
     ("what_is_kept_is_read_only_whatever_is_granted", kept),
@@ -261,7 +263,8 @@ fn kept(env: &TestEnv) {
 }
 
 fn no_link(env: &TestEnv) {
-    let secret = env.folder(env.home().join(".ssh"));
+    let script = "cat ../Files/work/key ../Home/key; echo x > ../Files/work/x";
+    let secret = env.folder(env.home().join("secret"));
     env.write(secret.join("key"), "key");
     for (path, is_in) in [
         ("Files/work", "Files/work"),
@@ -274,12 +277,12 @@ fn no_link(env: &TestEnv) {
         fs::rename(agent.at(path), agent.at("moved")).unwrap();
         symlink(&secret, agent.at(path)).unwrap();
         env.folder(secret.join("work"));
-        let run = agent.sh(&[], "cat work/key; echo x > work/x").cwd(env.project()).run();
+        let run = agent.sh(&[], script).cwd(agent.at("Agent")).run();
         run.fails_with(125).stderr_has("a link is in its way").stderr_has(is_in).has_not("key\n");
         fs::remove_file(agent.at(path)).unwrap();
         fs::rename(agent.at("moved"), agent.at(path)).unwrap();
     }
-    assert!(!secret.join("work/x").exists());
+    assert!(!secret.join("work/x").exists() && !secret.join("x").exists());
     // A link that was made inside leads nowhere that isn't open.
     let agent = Agent::new(env);
     let link = format!("ln -sfn {} work/link; cat work/link/key", secret.display());
@@ -398,20 +401,20 @@ print(n, flush=True)
 os._exit(0)
 ";
     let agent = Agent::new(env);
-    let bomb = |more: &[String]| agent.call(more, &["python3", "-c", BOMB]).run().ok().stdout;
-    assert_eq!(bomb(&[]), "all\n");
+    let bomb = |more: &[String]| agent.call(more, &["python3", "-c", BOMB]).run().ok();
+    bomb(&[]).prints("all\n");
     let max = || fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
     let before = max();
-    let limited: u32 = bomb(&["processes=50".to_owned()]).trim_end().parse().unwrap();
+    let limited = bomb(&["processes=50".to_owned()]);
+    if limited.stderr.contains("nothing limits") {
+        testkit::skip("a limit of processes for this user: the kernel is too old");
+        return;
+    }
+    let limited: u32 = limited.stdout.trim_end().parse().unwrap();
     assert!((40..=350).contains(&limited), "{limited}");
     assert_eq!(max(), before, "the machine's own is untouched");
-    let raise = "cat /proc/sys/kernel/pid_max; echo 4000000 > /proc/sys/kernel/pid_max";
-    agent
-        .sh(&["processes=50".to_owned()], raise)
-        .run()
-        .fails()
-        .stdout_has("350")
-        .stderr_has("Read-only");
+    let raise = "echo 4000000 > /proc/sys/kernel/pid_max";
+    agent.sh(&["processes=50".to_owned()], raise).run().fails().stderr_has("Read-only");
     // Room for what a run needs itself, at the least.
     agent.sh(&["processes=1".to_owned()], "echo hi | cat").run().ok().prints("hi\n");
 }
