@@ -21,7 +21,7 @@ use crate::place::{Place, Whose};
 
 /// The most processes and threads of a call at once: room for a build on many
 /// processors, none for a fork bomb.
-const PROCESSES: NonZeroU32 = NonZeroU32::new(4_096).expect("more than none");
+const PROCESSES: NonZeroU32 = NonZeroU32::new(1_024).expect("more than none");
 
 /// What a supervisor is told.
 pub struct Order {

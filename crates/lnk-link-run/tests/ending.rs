@@ -161,7 +161,7 @@ fn a_server_that_is_killed_leaves_nothing() {
 #[test]
 fn a_fork_bomb_ends_with_its_call_and_hurts_no_other() {
     each(|env| {
-        let mut client = Client::of_agent(env, None, "[tool.run]\ntimeout = '4s'\n");
+        let mut client = Client::of_agent(env, None, "[tool.run]\ntimeout = '8s'\n");
         let mark = mark();
         let script = format!("bomb() {{ sleep {mark} & bomb | bomb & }}; bomb; wait; sleep {mark}");
         let bomb = client.start_command(json!({ "program": "bash", "args": ["-c", script] }));
