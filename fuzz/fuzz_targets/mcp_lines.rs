@@ -29,7 +29,13 @@ fuzz_target!(|bytes: &[u8]| {
 async fn session(bytes: &[u8]) {
     let (client, server) = duplex(1 << 16);
     let (read, write) = split(server);
-    let run = Run { place: place(), limits: Limits::default(), programs: Programs::These(vec![]) };
+    let run = Run {
+        place: place(),
+        limits: Limits::default(),
+        programs: Programs::These(vec![]),
+        background: None,
+        events: None,
+    };
     let talk = async {
         let (answers, mut lines) = split(client);
         let ping = format!("\n{{\"jsonrpc\":\"2.0\",\"id\":\"{LAST}\",\"method\":\"ping\"}}\n");
@@ -56,8 +62,6 @@ async fn session(bytes: &[u8]) {
 }
 
 fn place() -> Place {
-    Place::of_files(
-        Whose::Folder { folder: PathBuf::from("/"), spec: None, server: 1 },
-        PathBuf::from("/"),
-    )
+    let files = PathBuf::from("/");
+    Place::of_folder(Whose::Folder { folder: files.clone(), spec: None, server: 1 }, files, None)
 }

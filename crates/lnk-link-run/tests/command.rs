@@ -1,11 +1,11 @@
 //! The `command` tool: what goes in, and what comes out.
 
-mod client;
+mod session;
 
 use std::time::{Duration, Instant};
 
-use client::{Client, agent, each};
 use serde_json::json;
+use session::{Client, agent, each};
 
 #[test]
 fn a_calculation_in_python() {

@@ -1,11 +1,11 @@
 //! How calls end: by themselves, by time, by their client, with the server.
 
-mod client;
+mod session;
 
 use std::time::{Duration, Instant};
 
-use client::{Client, comes_up, each, is_gone_within, is_running};
 use serde_json::json;
+use session::{Client, comes_up, each, is_gone_within, is_running};
 
 /// A number of seconds that no other sleep on this machine has.
 fn mark() -> String {

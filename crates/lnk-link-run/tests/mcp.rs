@@ -1,9 +1,9 @@
 //! The protocol: both eras, and every line that can come.
 
-mod client;
+mod session;
 
-use client::{Client, each};
 use serde_json::{Value, json};
+use session::{Client, each};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 

@@ -1,9 +1,9 @@
 //! Which programs are offered, and which run.
 
-mod client;
+mod session;
 
-use client::{Client, each};
 use serde_json::json;
+use session::{Client, each};
 
 fn described(client: &mut Client) -> String {
     client.tools()[0]["description"].as_str().unwrap().to_owned()
