@@ -69,6 +69,33 @@ pub struct Args {
     pub events: Option<String>,
 }
 
+/// Run a harness and give it the ends of background commands as messages
+///
+/// For a harness that reads messages as lines of JSON on its standard input, as Claude
+/// Code does. Lines of standard input are passed on to it, and one is added when a
+/// background command has ended. Its lnk-link-run is started with the same --events.
+#[derive(Parser)]
+#[command(
+    name = "lnk-link-run wake",
+    verbatim_doc_comment,
+    override_usage = "lnk-link-run wake --events SOCKET -- HARNESS [ARGUMENTS]",
+    after_help = "\
+With a folder of yours in place of ~/Files, and mcp.json the configuration of run with
+--events /tmp/me/events among its args, /tmp/me being a folder that only you enter:
+
+  lnk-link-run wake --events /tmp/me/events -- claude -p --verbose --mcp-config mcp.json \\
+    --input-format stream-json --output-format stream-json"
+)]
+pub struct WakeArgs {
+    /// The socket to listen on, in a folder that only you enter
+    #[arg(long, value_name = "SOCKET")]
+    pub events: PathBuf,
+
+    /// The harness and its arguments
+    #[arg(required = true, last = true)]
+    pub harness: Vec<OsString>,
+}
+
 /// The words of the hidden `call`, which a server writes and nobody else.
 #[derive(Parser)]
 #[command(name = "lnk-link-run call", disable_help_flag = true)]

@@ -9,15 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
-use args::{Args, CallArgs};
+use args::{Args, CallArgs, WakeArgs};
 use clap::Parser;
 use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+use lnk_link_run::background::Background;
 use lnk_link_run::call::CALL;
+use lnk_link_run::events::Sink;
 use lnk_link_run::limits::Limits;
 use lnk_link_run::mcp::{self, Run};
 use lnk_link_run::place::{Place, Whose};
 use lnk_link_run::programs::{Programs, SYSTEM_PATH};
 use lnk_link_run::supervise::{self, Order, line};
+use lnk_link_run::wake::{self, WAKE};
 use lnk_sandbox::Caller;
 use lnk_sandbox::consent::Question;
 use lnk_sandbox::error::reason;
@@ -25,6 +28,7 @@ use lnk_sandbox::linux::{INNER, inner::main_inner};
 use lnk_sandbox::shown::escaped;
 use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec_file::SpecFile;
+use lnk_sandbox::state;
 use rustix::process::{getgid, getuid};
 
 /// The status of every failure of its own.
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os().skip(1);
     let done = match arguments.next() {
         Some(first) if first == INNER => main_inner(arguments),
+        Some(first) if first == WAKE => wake(env::args_os().skip(1).collect()),
         Some(first) if first == CALL => call(env::args_os().skip(1).collect()),
         _ => serve(env::args_os().collect()).map(|()| 0),
     };
@@ -59,9 +64,19 @@ fn serve(words: Vec<OsString>) -> Result<(), String> {
     if let (None, Programs::These(usual)) = (&place.spec, &programs) {
         place.usual.clone_from(usual);
     }
+    let events = args.events.as_deref().map(Sink::parse).transpose()?;
+    let background = match limits.background {
+        0 => None,
+        _ => {
+            let records = state::make_run(&caller, &place.id()).map_err(line)?;
+            let opened =
+                Background::open(place.clone(), limits.clone(), &records, args.conversation)?;
+            Some(opened)
+        }
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("can't start: {}", reason(&error)))?;
-    let serving = mcp::serve(Run { place, limits, programs });
+    let serving = mcp::serve(Run { place, limits, programs, background, events });
     tokio::task::LocalSet::new().block_on(&runtime, serving);
     // A read of standard input may still wait.
     runtime.shutdown_background();
@@ -82,6 +97,11 @@ fn agree(place: &Place, yes: bool, caller: &Caller) -> Result<(), String> {
         Some(question) if yes => question.agreed().map_err(line),
         Some(question) => Err(question.without_terminal()),
     }
+}
+
+fn wake(words: Vec<OsString>) -> Result<u8, String> {
+    let Some(args) = parse::<WakeArgs>(words)? else { return Ok(0) };
+    wake::main(&args.events, &args.harness, io::BufReader::new(io::stdin()))
 }
 
 fn call(words: Vec<OsString>) -> Result<u8, String> {

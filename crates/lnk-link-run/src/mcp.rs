@@ -5,6 +5,7 @@
 //! the requests of 2026-07-28 that each say what they need. The library knows them;
 //! what is added here is a transport that answers every line, whatever is on it.
 
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,16 +19,20 @@ use rmcp::model::{
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
     ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
+#[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, SetLevelRequestParams};
 use rmcp::service::{RequestContext, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at};
 
+use crate::background::{Background, tools};
 use crate::command::{self, Answer, Arguments};
+use crate::events::{Event, Sink};
 use crate::limits::Limits;
 use crate::place::Place;
 use crate::programs::Programs;
@@ -70,6 +75,10 @@ pub struct Run {
     pub limits: Limits,
     /// What may run.
     pub programs: Programs,
+    /// Commands that run on after a call, where they may.
+    pub background: Option<Rc<Background>>,
+    /// Where their ends are told, besides here.
+    pub events: Option<Sink>,
 }
 
 /// Serves a client until it closes standard input, or can't be written to. Every call
@@ -86,27 +95,69 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (gone, is_gone) = watch::channel(false);
-    let server = Server { run: Rc::new(run), gone: is_gone };
+    let run = Rc::new(run);
+    let (ended, ends) = mpsc::unbounded_channel();
+    if let Some(background) = &run.background {
+        tokio::task::spawn_local(background.clone().tell(run.events.clone(), ended));
+    }
+    let wants_log = Rc::new(Cell::new(true));
+    let server = Server { run, gone: is_gone, wants_log: wants_log.clone() };
     // It fails only where the client is gone before it said anything.
     if let Ok(running) = server.serve(Lines::new(read, write, gone)).await {
+        tokio::task::spawn_local(log(running.peer().clone(), ends, wants_log));
         let _ = running.waiting().await;
+    }
+}
+
+/// Tells a client of ends as log messages: those that began with `initialize`, as later
+/// ones are told nothing that they didn't ask for.
+#[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+async fn log(
+    peer: rmcp::Peer<RoleServer>,
+    mut ends: mpsc::UnboundedReceiver<Event>,
+    wants_log: Rc<Cell<bool>>,
+) {
+    while let Some(event) = ends.recv().await {
+        if !wants_log.get() || peer.peer_info().is_none() {
+            continue;
+        }
+        let data = serde_json::to_value(&event).unwrap_or_default();
+        let message = LoggingMessageNotificationParam::new(LoggingLevel::Info, data);
+        // Whoever doesn't hear it sees it at the next call.
+        let _ = peer.notify_logging_message(message.with_logger("run")).await;
     }
 }
 
 struct Server {
     run: Rc<Run>,
     gone: watch::Receiver<bool>,
+    /// Whether the client wants log messages that are no warnings.
+    wants_log: Rc<Cell<bool>>,
 }
 
 impl ServerHandler for Server {
+    #[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = match self.run.background {
+            Some(_) => ServerCapabilities::builder().enable_tools().enable_logging().build(),
+            None => ServerCapabilities::builder().enable_tools().build(),
+        };
         ServerConfig::new(capabilities)
             .with_protocol_version(ProtocolVersion::V_2025_11_25)
             .with_server_info(
                 Implementation::new("run", env!("CARGO_PKG_VERSION")).with_title("Link Run"),
             )
             .with_instructions(self.run.instructions())
+    }
+
+    #[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
+    async fn set_level(
+        &self,
+        params: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.wants_log.set(matches!(params.level, LoggingLevel::Debug | LoggingLevel::Info));
+        Ok(())
     }
 
     async fn list_tools(
@@ -135,7 +186,14 @@ impl ServerHandler for Server {
             answer = self.run.call(&params.name, &arguments, cancelled) => answer,
             never = tell_progress(&context) => never,
         };
-        let content = vec![ContentBlock::text(answer.text)];
+        // Whoever gave the call up doesn't read what stands before its answer.
+        let background = self.run.background.as_ref().filter(|_| !context.ct.is_cancelled());
+        let news = background.and_then(|background| background.news());
+        let text = match news {
+            Some(news) => format!("{news}\n\n--- the answer to this call ---\n{}", answer.text),
+            None => answer.text,
+        };
+        let content = vec![ContentBlock::text(text)];
         let result = match answer.is_error {
             true => CallToolResult::error(content),
             false => CallToolResult::success(content),
@@ -188,10 +246,18 @@ impl Run {
             .destructive(true)
             .idempotent(false)
             .open_world(true);
-        vec![
-            Tool::new("command", self.command_described(), Arc::new(command::schema()))
-                .with_annotations(annotations),
-        ]
+        let command = Tool::new("command", self.command_described(), Arc::new(command::schema()))
+            .with_annotations(annotations);
+        let described = self.background.iter().flat_map(|_| tools::described(&self.limits));
+        let background = described.map(|its| {
+            let annotations = ToolAnnotations::with_title(its.title)
+                .read_only(its.is_read_only)
+                .destructive(!its.is_read_only)
+                .idempotent(its.is_read_only)
+                .open_world(its.name == "start");
+            Tool::new(its.name, its.description, Arc::new(its.schema)).with_annotations(annotations)
+        });
+        [command].into_iter().chain(background).collect()
     }
 
     fn command_described(&self) -> String {
@@ -236,10 +302,13 @@ impl Run {
         arguments: &Arguments,
         cancelled: impl Future<Output = ()>,
     ) -> Answer {
-        match name.strip_prefix(PREFIX).unwrap_or(name) {
-            "command" => command::command(arguments, &self.place, &self.limits, cancelled).await,
-            other => unreachable!("{other} was refused"),
+        let name = name.strip_prefix(PREFIX).unwrap_or(name);
+        if let Some(background) = &self.background
+            && let Some(answer) = background.call(name, arguments).await
+        {
+            return answer;
         }
+        command::command(arguments, &self.place, &self.limits, cancelled).await
     }
 }
 

@@ -230,6 +230,16 @@ pub fn make_sandbox(caller: &Caller) -> Result<PathBuf> {
     home(caller)?.make(&SANDBOX)
 }
 
+/// The folder of what Link Run keeps of an agent, or of another folder, by a name that is
+/// one folder's, made where it doesn't exist.
+///
+/// # Errors
+/// As for [`make_sandbox`].
+pub fn make_run(caller: &Caller, name: &str) -> Result<PathBuf> {
+    let [config, lnk, _] = SANDBOX;
+    home(caller)?.make(&[config, lnk, "run", name])
+}
+
 fn home(caller: &Caller) -> Result<Home> {
     Home::of(caller, &Accounts::of(caller.uid, caller.gid)).ok_or_else(|| {
         Error::Refused(

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 const ARROWS: &[(&str, &[&str])] = &[
     ("benches", &["testkit"]),
     ("lnk", &["lnk-sandbox"]),
-    ("lnk-link-run", &["lnk-sandbox"]),
+    ("lnk-link-run", &["lnk-sandbox", "lnk-sys"]),
     ("lnk-sandbox", &["lnk-spec", "lnk-sys", "lnk-wire"]),
     ("lnk-spec", &[]),
     ("lnk-sys", &[]),
