@@ -169,7 +169,7 @@ fn arguments_that_are_wrong_are_named() {
             (json!({ "program": "nothing-like-it" }), "not found"),
             (json!({ "program": "work/nothing" }), "work/nothing"),
         ] {
-            client.command(arguments).is_refused().has(told);
+            client.command(arguments).refused().has(told);
         }
         client.command(json!({ "program": "true", "args": null, "input": null })).ok();
     });
@@ -208,10 +208,10 @@ fn the_folder_is_one_in_the_files_folder() {
             &format!("{project}/.."),
             &format!("{project}-other"),
         ] {
-            pwd(folder).is_refused().has("leads out of the files folder");
+            pwd(folder).refused().has("leads out of the files folder");
         }
-        pwd("work/file").is_refused().has("isn't a folder");
-        pwd("work/none").is_refused().has("there is no such folder");
+        pwd("work/file").refused().has("isn't a folder");
+        pwd("work/none").refused().has("there is no such folder");
     });
 }
 

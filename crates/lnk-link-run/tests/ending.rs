@@ -43,7 +43,7 @@ fn a_time_out_ends_everything_and_keeps_what_was_printed() {
             format!("echo a; trap '' TERM INT HUP; setsid sleep {mark}"),
         ] {
             let started = Instant::now();
-            let answer = client.sh(&script).is_refused().has("timed out after 2 seconds");
+            let answer = client.sh(&script).refused().has("timed out after 2 seconds");
             assert_eq!(answer.stdout(), "a\n");
             let took = started.elapsed();
             assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");

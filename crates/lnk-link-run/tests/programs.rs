@@ -22,7 +22,7 @@ fn without_a_spec_the_usual_programs_run() {
             assert!(!described.contains(&format!(" {shut},")), "{described}");
             client
                 .command(json!({ "program": shut }))
-                .is_refused()
+                .refused()
                 .has(&format!("add \"{shut}\" to [commands] allow"));
         }
     });
@@ -36,7 +36,7 @@ fn only_what_is_there_is_offered() {
         let described = described(&mut client);
         assert!(described.ends_with("It may run: sh, python3."), "{described}");
         client.sh("echo hi").ok();
-        client.command(json!({ "program": "no-such-program" })).is_refused();
+        client.command(json!({ "program": "no-such-program" })).refused();
     });
 }
 
@@ -46,7 +46,7 @@ fn a_refused_program_is_named_with_what_lets_it_run() {
         let mut client = Client::of_agent(env, Some("[commands]\nallow = ['sh']\n"), "");
         client
             .command(json!({ "program": "cat" }))
-            .is_refused()
+            .refused()
             .has("add \"cat\" to [commands] allow");
         let answer = client.sh("cat /etc/hostname || echo went on");
         assert!(!answer.is_error);
@@ -91,7 +91,7 @@ fn a_program_of_the_clients_path_isnt_found() {
         let spec = format!("[commands]\nallow = ['sh', {:?}]\n", program.to_str().unwrap());
         env.write("own.toml", "[files]\nread = ['.']\n".to_owned() + &spec);
         let mut client = Client::with(env, ["--folder", ".", "--spec", "own.toml", "--yes"]);
-        client.command(json!({ "program": "mine" })).is_refused();
+        client.command(json!({ "program": "mine" })).refused();
         let answer = client.command(json!({ "program": program }));
         assert_eq!(answer.ok().stdout(), "mine\n");
     });
@@ -126,11 +126,11 @@ fn a_spec_that_opens_more_while_its_served_runs_nothing() {
         let mut client = Client::with(env, ["--folder", ".", "--spec", "app.toml", "--yes"]);
         client.sh("true").ok();
         spec("'sh', 'cat', 'touch'");
-        client.sh("true").is_refused().has("--yes");
+        client.sh("true").refused().has("--yes");
         spec("'sh'");
         client.sh("true").ok();
         spec("'sh'\n'");
-        client.sh("true").is_refused().has("app.toml");
+        client.sh("true").refused().has("app.toml");
     });
 }
 

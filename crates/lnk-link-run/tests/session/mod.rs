@@ -51,13 +51,13 @@ impl Client {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+            .expect("the server starts");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = channel();
         thread::spawn(move || {
             for line in stdout.lines() {
                 // Nothing but whole messages stands on standard output.
-                let line = line.unwrap();
+                let line = line.expect("UTF-8");
                 let message = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
                 if sender.send(message).is_err() {
                     return;
@@ -110,7 +110,8 @@ impl Client {
 
     /// Writes bytes as they are.
     pub fn write(&mut self, bytes: &[u8]) {
-        self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+        let stdin = self.stdin.as_mut().expect("open until the end");
+        stdin.write_all(bytes).expect("the server reads");
     }
 
     pub fn send(&mut self, message: &Value) {
@@ -161,7 +162,7 @@ impl Client {
     /// The next message like this.
     pub fn message(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.held.iter().position(&is_it) {
-            return self.held.remove(at).unwrap();
+            return self.held.remove(at).expect("it is there");
         }
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -196,7 +197,7 @@ impl Client {
         self.stdin = None;
         let deadline = Instant::now() + DEADLINE;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.try_wait().expect("own child") {
                 return status;
             }
             assert!(Instant::now() < deadline, "the server doesn't end");
@@ -205,8 +206,8 @@ impl Client {
     }
 
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.kill().expect("own child");
+        self.child.wait().expect("own child");
     }
 }
 
@@ -232,7 +233,7 @@ impl Answer {
     }
 
     #[track_caller]
-    pub fn is_refused(self) -> Answer {
+    pub fn refused(self) -> Answer {
         assert!(self.is_error, "{self:?}");
         self
     }
@@ -252,7 +253,7 @@ impl Answer {
     /// What the program printed, alone.
     pub fn stdout(&self) -> &str {
         let start = self.text.split_once("--- stdout ---\n").map_or("", |(_, rest)| rest);
-        start.split("--- stderr ---\n").next().unwrap()
+        start.split("--- stderr ---\n").next().unwrap_or_default()
     }
 }
 
@@ -267,7 +268,7 @@ pub fn agent(env: &TestEnv) -> PathBuf {
 
 /// Whether a process anywhere has this word in its command line.
 pub fn is_running(mark: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let processes = std::fs::read_dir("/proc").expect("/proc is there").flatten();
     let words = |path: &Path| std::fs::read(path.join("cmdline")).unwrap_or_default();
     processes.into_iter().any(|process| {
         words(&process.path()).split(|byte| *byte == 0).any(|word| word == mark.as_bytes())
