@@ -58,17 +58,15 @@ impl Place {
             Whose::Folder { folder, spec, .. } => {
                 let files = real_folder("--folder", &caller.cwd.join(folder))?;
                 let spec = spec.as_ref().map(|spec| caller.cwd.join(spec));
-                Ok(Place {
-                    files,
-                    spec,
-                    usual: Vec::new(),
-                    own: None,
-                    home: None,
-                    config: None,
-                    whose,
-                })
+                Ok(Place::of_folder(whose, files, spec))
             }
         }
+    }
+
+    /// The place of a client with a folder, a real path, and perhaps a spec.
+    #[must_use]
+    pub fn of_folder(whose: Whose, files: PathBuf, spec: Option<PathBuf>) -> Place {
+        Place { whose, files, spec, usual: Vec::new(), own: None, home: None, config: None }
     }
 
     fn of_agent(name: String, caller: &Caller) -> Result<Place, String> {

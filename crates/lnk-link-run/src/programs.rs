@@ -30,6 +30,8 @@ const DEFAULTS: &[&str] = &[
     "printf",
     "sleep",
     "seq",
+    "nohup",
+    "setsid",
     "yes",
     "kill",
     "timeout",

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
+use std::num::NonZeroU32;
 
 use lnk_sandbox::consent::Question;
 use lnk_sandbox::spec::Spec;
@@ -17,6 +18,10 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::call::{GRACE, Said};
 use crate::place::{Place, Whose};
+
+/// The most processes and threads of a call at once: room for a build on many
+/// processors, none for a fork bomb.
+const PROCESSES: NonZeroU32 = NonZeroU32::new(1_024).expect("more than none");
 
 /// What a supervisor is told.
 pub struct Order {
@@ -86,7 +91,7 @@ fn request(order: Order, caller: &Caller) -> Result<Request, String> {
         }
         Some(spec) => of_spec(spec.as_ref(), &place, order.program, renderer, caller)?,
     };
-    Ok(Request { inner: Some(place.inner()), grace: GRACE, ..request })
+    Ok(Request { inner: Some(place.inner()), grace: GRACE, processes: Some(PROCESSES), ..request })
 }
 
 fn of_spec(

@@ -17,7 +17,7 @@ const PROGRAMS: [&str; 5] = ["/usr", "/opt", "/nix/store", "/snap", "/home/linux
 const ROOT_NAMES: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec"];
 /// What programs look up in `/etc`, by measure: nothing here tells of accounts,
 /// keys or networks. Files that only their owner reads are left out besides.
-const ETC: [&str; 37] = [
+const ETC: [&str; 39] = [
     "protocols",
     "services",
     "ld.so.cache",
@@ -55,6 +55,8 @@ const ETC: [&str; 37] = [
     "vim",
     "less",
     "ImageMagick-6",
+    "chromium",
+    "chromium.d",
 ];
 /// More of `/etc`, by how a name begins: one folder a version.
 const ETC_BY_PREFIX: [&str; 4] = ["python3.", "java-", "lsb-", "ImageMagick-"];

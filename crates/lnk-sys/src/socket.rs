@@ -1,6 +1,7 @@
 //! Socket calls that the safe libraries don't have.
 
 use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `SO_NETNS_COOKIE` of `<asm-generic/socket.h>`.
@@ -43,9 +44,28 @@ pub fn connect(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Gives the loopback of the calling thread's network namespace an address beside its
+/// own (`SIOCSIFADDR` of netdevice(7), by the label `lo:0`).
+///
+/// # Errors
+/// `EPERM` without `CAP_NET_ADMIN` there, and those of `socket(2)`.
+pub fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // `struct ifreq` of <linux/if.h>: a name of 16 bytes, and a `sockaddr_in`.
+    let mut request = [0_u8; 40];
+    request[..4].copy_from_slice(b"lo:0");
+    request[16..18].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    request[20..24].copy_from_slice(&address.octets());
+    // SAFETY: the kernel reads an ifreq, which has 40 bytes, of no alignment, and these
+    // outlive the call.
+    let status =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, request.as_ptr()) };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
+    use std::net::TcpListener;
     use std::os::unix::net::UnixStream;
 
     use super::*;

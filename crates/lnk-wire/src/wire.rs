@@ -100,7 +100,7 @@ impl Wire {
     ///
     /// # Errors
     /// A listener, the log, the control socket or the thread can't be made;
-    /// `AddrInUse` where a sandbox of this name runs already.
+    /// `AddrInUse` where one of this name and this process's number runs already.
     pub fn start(
         listeners: Vec<Listener>,
         policy: Policy,

@@ -678,7 +678,7 @@ fn lnk_sandbox_pause() {
 
     Within a second its open calls end and new ones are refused; its program keeps
     running. A spec's pause is for all its runs, those to come too, until resume.
-    That of a run without a spec ends with the run.
+    That of a run without a spec ends with the run. An agent's is for all its commands.
 
     A sandbox also pauses itself, and says so: when 30 of its calls are refused
     within a minute, calls to 20 different targets within 10 minutes, or any call
@@ -688,7 +688,7 @@ fn lnk_sandbox_pause() {
 
     Arguments:
       <NAME>
-              run-PID, a spec's name, or a spec's path
+              run-PID, a spec's name, a spec's path, or an agent's, such as main-run
 
     Options:
       -h, --help
@@ -767,14 +767,17 @@ fn lnk_sandbox_key() {
 
     A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
     never one of yours. It is known by its spec, or by its first --write folder where
-    there is none. The key is made here if there is none yet; a sandbox whose SSH
-    server is at another port has it from then on.
+    there is none; an agent's by its name. The key is made here if there is none yet; a
+    sandbox whose SSH server is at another port has it from then on.
 
-    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>>
+    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>|--name <NAME>>
 
     Options:
           --write <PATH>
               The folder that it is run with, without a spec
+
+          --name <NAME>
+              The agent's sandbox, such as main-run
 
       -h, --help
               Print help (see a summary with '-h')

@@ -7,7 +7,7 @@ use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
 use lnk_sandbox::wire::log::{Verb, What, records};
-use network::{run, told};
+use network::{logged, run, told};
 use rustix::process::Signal;
 use testkit::{Mounts, Net, Running, TestEnv, each};
 
@@ -212,6 +212,25 @@ print(p.makefile().read(), end='')";
         env.lnk(["sandbox", "stop", "--off"]).run().ok().prints("0 wires opened.\n");
         env.lnk(["sandbox", "stop", "--off"]).run().ok().prints("Nothing was stopped.\n");
         ask().run().fails_with(124).has_not(stopped);
+    });
+}
+
+#[test]
+fn an_endpoints_name_is_closed_too() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        let flags =
+            "--lan-host 10.77.0.2 --internet-host db.test.example --tcp db.test.example:7000";
+        let look_up = || run(env, &net, flags, ["getent", "ahostsv4", "db.test.example"]);
+        look_up().run().ok().stdout_has("127.77.0.1");
+        env.lnk(["sandbox", "stop"]).run().ok();
+        look_up().run().fails_with(2);
+        let log = logged(env);
+        let refused = "dns db.test.example:0 refused: every sandbox's wire is stopped: \
+                       lnk sandbox stop --off";
+        assert!(log.iter().any(|line| line == refused), "{log:#?}");
+        env.lnk(["sandbox", "stop", "--off"]).run().ok();
+        look_up().run().ok().stdout_has("127.77.0.1");
     });
 }
 

@@ -2,6 +2,7 @@
 //! served from outside it.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use lnk_wire::wire::Serves;
@@ -18,11 +19,19 @@ const BACKLOG: i32 = 4096;
 /// Sockets sent in one message.
 const AT_ONCE: usize = 4;
 
+/// With none but 127.0.0.1, which it doesn't count, getaddrinfo(3) has no IPv4 for who
+/// asks for it by `AI_ADDRCONFIG`.
+const THAT_COUNTS: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
+
 /// Makes these in the network namespace of the calling thread, and sends them.
 ///
 /// # Errors
 /// Those of bind(2) and sendmsg(2), each with the port.
 pub fn open_and_send(listens: &[Listens], to: &OwnedFd) -> Result<(), String> {
+    if listens.iter().any(|its| its.serves == Serves::NamesByUdp) {
+        lnk_sys::socket::add_loopback_address(THAT_COUNTS)
+            .map_err(|error| format!("an address inside: {}", crate::error::reason(&error)))?;
+    }
     let mut opened: Vec<(Listens, OwnedFd)> = Vec::new();
     for &listens in listens {
         match open(listens) {

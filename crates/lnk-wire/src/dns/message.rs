@@ -27,6 +27,8 @@ pub const A: u16 = 1;
 pub const CNAME: u16 = 5;
 /// TXT.
 pub const TXT: u16 = 16;
+/// AAAA (RFC 3596).
+pub const AAAA: u16 = 28;
 /// SRV (RFC 2782).
 pub const SRV: u16 = 33;
 /// OPT (RFC 6891).

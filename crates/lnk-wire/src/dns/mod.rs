@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-use self::message::{A, Answer, IN, Question, Rcode, Record, SRV, TXT};
+use self::message::{A, AAAA, Answer, IN, Question, Rcode, Record, SRV, TXT};
 use crate::calls::{Calls, Open};
 use crate::log::{Call, Verb};
 use crate::policy::Target;
@@ -108,7 +108,11 @@ fn judge(question: &Question, calls: &Calls) -> Judged {
         None => {
             let reason =
                 "no endpoint has this name: add --tcp HOST:PORT, or it to tcp in [internet]";
-            calls.turned_away(&call(question, calls), reason, false);
+            match question.kind {
+                // The look-up's question for an A counts.
+                AAAA => calls.log.turned_away(&call(question, calls), reason),
+                _ => calls.turned_away(&call(question, calls), reason, false),
+            }
             Judged::Answered((Rcode::NxDomain, Vec::new()))
         }
     }
@@ -133,9 +137,12 @@ fn name_of(question: &Question) -> Option<HostName> {
 
 /// The address that stands for an endpoint's name, which has nothing else.
 fn stand_in(question: &Question, name: &HostName, calls: &Calls) -> Answered {
+    if calls.refuse_closed(&call(question, calls)).is_err() {
+        return (Rcode::Refused, Vec::new());
+    }
     let Some(address) = calls.endpoints.address(name) else {
         let reason = "so many names were looked up that no address is left";
-        calls.turned_away(&call(question, calls), reason, false);
+        calls.log.turned_away(&call(question, calls), reason);
         return (Rcode::ServFail, Vec::new());
     };
     if calls.endpoints.is_news(name) {
@@ -156,11 +163,11 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
     if !calls.endpoints.are_looked_up() {
         let reason = "the upstream looks names up, but not their SRV and TXT; with socks5:// they \
                       are looked up here";
-        calls.turned_away(&call, reason, false);
+        calls.log.turned_away(&call, reason);
         return none(Rcode::Refused);
     }
     let Ok(_place) = calls.endpoints.lookups.try_acquire() else {
-        calls.turned_away(&call, "too many names are being looked up", false);
+        calls.log.turned_away(&call, "too many names are being looked up");
         return none(Rcode::ServFail);
     };
     let Ok(call) = calls.begin(call) else { return none(Rcode::Refused) };

@@ -13,8 +13,8 @@ use crate::ui;
 ///
 /// A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
 /// never one of yours. It is known by its spec, or by its first --write folder where
-/// there is none; an agent's by its name. The key is made here if there is none yet; a sandbox whose SSH
-/// server is at another port has it from then on.
+/// there is none; an agent's by its name. The key is made here if there is none yet; a
+/// sandbox whose SSH server is at another port has it from then on.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,

@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_wrong_name_lists_the_right_ones_the_nearest_first() {
         let line = found("run-13").unwrap_err();
-        assert!(line.contains("there are run-1, /no/d.toml, app, run-12, run-2,"), "{line}");
+        assert!(line.contains("there are run-1, /no/d.toml, app, main-run, run-12,"), "{line}");
         assert!(found("e.toml").is_err() && found("").is_err());
     }
 }

@@ -16,7 +16,7 @@ const SILENT: u8 = 1;
 ///
 /// Within a second its open calls end and new ones are refused; its program keeps
 /// running. A spec's pause is for all its runs, those to come too, until resume.
-/// That of a run without a spec ends with the run.
+/// That of a run without a spec ends with the run. An agent's is for all its commands.
 ///
 /// A sandbox also pauses itself, and says so: when 30 of its calls are refused
 /// within a minute, calls to 20 different targets within 10 minutes, or any call
@@ -24,7 +24,7 @@ const SILENT: u8 = 1;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// run-PID, a spec's name, or a spec's path
+    /// run-PID, a spec's name, a spec's path, or an agent's, such as main-run
     #[arg(value_name = "NAME")]
     name: String,
 }

@@ -1,0 +1,154 @@
+//! Which programs are offered, and which run.
+
+mod session;
+
+use serde_json::json;
+use session::{Client, each};
+
+fn described(client: &mut Client) -> String {
+    client.tools()[0]["description"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn without_a_spec_the_usual_programs_run() {
+    each(|env| {
+        let mut client = Client::of_project(env);
+        let described = described(&mut client);
+        for program in ["sh", "bash", "python3", "git", "curl", "cat", "grep", "sed"] {
+            assert!(described.contains(&format!(" {program},")), "{program}: {described}");
+        }
+        client.command(json!({ "program": "git", "args": ["--version"] })).ok();
+        for shut in ["mount", "su"] {
+            assert!(!described.contains(&format!(" {shut},")), "{described}");
+            client
+                .command(json!({ "program": shut }))
+                .refused()
+                .has(&format!("add \"{shut}\" to [commands] allow"));
+        }
+    });
+}
+
+#[test]
+fn only_what_is_there_is_offered() {
+    each(|env| {
+        let spec = "[commands]\nallow = ['sh', 'no-such-program', '/no/such/file', 'python3']\n";
+        let mut client = Client::of_agent(env, Some(spec), "");
+        let described = described(&mut client);
+        assert!(described.ends_with("It may run: sh, python3."), "{described}");
+        client.sh("echo hi").ok();
+        client.command(json!({ "program": "no-such-program" })).refused();
+    });
+}
+
+#[test]
+fn a_refused_program_is_named_with_what_lets_it_run() {
+    each(|env| {
+        let mut client = Client::of_agent(env, Some("[commands]\nallow = ['sh']\n"), "");
+        client
+            .command(json!({ "program": "cat" }))
+            .refused()
+            .has("add \"cat\" to [commands] allow");
+        let answer = client.sh("cat /etc/hostname || echo went on");
+        assert!(!answer.is_error);
+        answer.has("went on").has("--- the sandbox ---\nrefused /").has("to [commands] allow");
+        client.sh("echo allowed").ok().has("allowed").has_not("the sandbox");
+    });
+}
+
+#[test]
+fn any_program_runs_where_any_is_allowed() {
+    each(|env| {
+        let mut client = Client::of_agent(env, Some("[commands]\nallow = ['*']\n"), "");
+        let described = described(&mut client);
+        assert!(
+            described.ends_with("It may run: any program that is on this computer."),
+            "{described}"
+        );
+        client.command(json!({ "program": "id", "args": ["-u"] })).ok();
+    });
+}
+
+#[test]
+fn a_spec_that_lists_none_offers_no_tool() {
+    each(|env| {
+        for spec in ["", "[files]\nread = ['/usr']\n", "[commands]\nallow = []\n", "[commands]\n"] {
+            let mut client = Client::of_agent(env, Some(spec), "");
+            assert_eq!(client.tools(), json!([]), "{spec:?}");
+            let answer = client.request(
+                "tools/call",
+                json!({ "name": "command", "arguments": { "program": "true" } }),
+            );
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("[commands]"));
+        }
+    });
+}
+
+#[test]
+fn a_program_of_the_clients_path_isnt_found() {
+    each(|env| {
+        let program = env.write_program("bin/mine", "#!/bin/sh\necho mine\n");
+        let spec = format!("[commands]\nallow = ['sh', {:?}]\n", program.to_str().unwrap());
+        env.write("own.toml", "[files]\nread = ['.']\n".to_owned() + &spec);
+        let mut client = Client::with(env, ["--folder", ".", "--spec", "own.toml", "--yes"]);
+        client.command(json!({ "program": "mine" })).refused();
+        let answer = client.command(json!({ "program": program }));
+        assert_eq!(answer.ok().stdout(), "mine\n");
+    });
+}
+
+#[test]
+fn a_spec_opens_more_once_it_was_agreed_to() {
+    each(|env| {
+        env.folder(env.home().join("more"));
+        env.write("app.toml", "[files]\nwrite = ['~/more']\n[commands]\nallow = ['sh', 'touch']\n");
+        let args = ["--folder", ".", "--spec", "app.toml"];
+        env.lnk(args).run().fails_with(125).stderr_has("--yes").prints("");
+        let mut client = Client::with(env, [args.as_slice(), &["--yes"]].concat());
+        client.sh("touch ~/more/new 2>/dev/null || touch \"$OLDPWD/x\"");
+        client.command(json!({ "program": "touch", "args": [env.home().join("more/new")] })).ok();
+        drop(client);
+        // Now it is known.
+        Client::with(env, args).sh("true").ok();
+        // It is asked about again where it opens more.
+        env.write("app.toml", "[files]\nwrite = ['~/more']\n[commands]\nallow = ['sh', 'cat']\n");
+        env.lnk(args).run().fails_with(125).stderr_has("--yes");
+    });
+}
+
+#[test]
+fn a_spec_that_opens_more_while_its_served_runs_nothing() {
+    each(|env| {
+        let spec = |programs: &str| {
+            env.write("app.toml", format!("[commands]\nallow = [{programs}]\n"));
+        };
+        spec("'sh', 'cat'");
+        let mut client = Client::with(env, ["--folder", ".", "--spec", "app.toml", "--yes"]);
+        client.sh("true").ok();
+        spec("'sh', 'cat', 'touch'");
+        client.sh("true").refused().has("--yes");
+        spec("'sh'");
+        client.sh("true").ok();
+        spec("'sh'\n'");
+        client.sh("true").refused().has("app.toml");
+    });
+}
+
+#[test]
+fn what_it_is_started_with_is_checked() {
+    each(|env| {
+        for (args, told) in [
+            (vec![], "--agent"),
+            (vec!["--folder", "none"], "--folder"),
+            (vec!["--folder", ".", "--agent", "main"], "--agent"),
+            (vec!["--agent", "../other"], "an agent's name"),
+            (vec!["--agent", "nobody"], "nobody"),
+            (vec!["--folder", ".", "--spec", "none.toml"], "none.toml"),
+            (vec!["--folder", ".", "--yes"], "--spec"),
+            (vec!["--foldr", "."], "--foldr"),
+        ] {
+            env.lnk(&args).run().fails_with(125).stderr_has(told).prints("");
+        }
+        env.lnk(["--help"]).run().ok().stdout_has("claude mcp add run -- lnk-link-run --folder");
+    });
+}
