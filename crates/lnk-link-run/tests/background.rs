@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 mod client;
+mod session;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use client::{BINARY, Client, agent, command, eventually, processes_with, within};
+use client::{Client, command, eventually, processes_with, within};
 use serde_json::{Value, json};
+use session::{agent, each};
 use testkit::{TestEnv, User};
 
 /// Goes on until the file `work/go` is there.
@@ -46,7 +48,7 @@ fn files_in(folder: &Path, extension: &str) -> usize {
 
 #[test]
 fn a_command_runs_on_and_its_end_is_told_once() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &[]);
         let started = Instant::now();
         let id = client.started("echo one; cat; sleep 1; echo two >&2; exit 3");
@@ -76,7 +78,7 @@ fn a_command_runs_on_and_its_end_is_told_once() {
 
 #[test]
 fn a_command_gets_what_command_gets_and_is_refused_what_it_is() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         env.folder("sub");
         let mut client = Client::folder(env, &[]);
         let arguments =
@@ -96,7 +98,7 @@ fn a_command_gets_what_command_gets_and_is_refused_what_it_is() {
 
 #[test]
 fn output_is_read_by_bytes_and_never_cut_in_a_character() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &[]);
         let id = client.started(&format!(
             "printf 'a\u{20ac}b\u{20ac}'; printf '\\342\\202'; {WAITS}; printf '\\254'"
@@ -125,7 +127,7 @@ fn output_is_read_by_bytes_and_never_cut_in_a_character() {
 
 #[test]
 fn only_the_end_of_much_output_is_kept() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client =
             Client::agent(env, "background_output = \"64 KB\"\noutput = \"1 KB\"", &[]);
         let id = client.started("seq -w 1 200000");
@@ -145,7 +147,7 @@ fn only_the_end_of_much_output_is_kept() {
 
 #[test]
 fn the_agent_reads_outputs_and_changes_none() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &[]);
         let id = client.started("echo mine");
         client.note();
@@ -172,7 +174,7 @@ fn the_agent_reads_outputs_and_changes_none() {
 
 #[test]
 fn no_link_in_place_of_an_output_is_followed() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &[]);
         let id = client.started("echo mine");
         client.note();
@@ -192,7 +194,7 @@ fn no_link_in_place_of_an_output_is_followed() {
 
 #[test]
 fn stop_ends_it_with_everything_it_started() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mark = format!("31.4{}", std::process::id());
         let mut client = Client::folder(env, &[]);
         let id = client.started(&format!(
@@ -214,7 +216,7 @@ fn stop_ends_it_with_everything_it_started() {
 
 #[test]
 fn another_conversations_command_is_none() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut own = Client::folder(env, &["--conversation", "own"]);
         let mut other = Client::folder(env, &["--conversation", "other"]);
         let mut nameless = Client::folder(env, &[]);
@@ -246,7 +248,7 @@ fn another_conversations_command_is_none() {
 
 #[test]
 fn a_killed_server_leaves_nothing_and_each_is_told_as_lost_once() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mark = format!("27.1{}", std::process::id());
         let mut client = Client::folder(env, &[]);
         let mut other = Client::folder(env, &[]);
@@ -282,7 +284,7 @@ fn a_killed_server_leaves_nothing_and_each_is_told_as_lost_once() {
 
 #[test]
 fn four_of_a_killed_server_are_gone_in_a_second() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mark = format!("16.1{}", std::process::id());
         let mut client = Client::agent(env, "", &["--conversation", "c"]);
         let ids: Vec<_> = (0..4)
@@ -304,7 +306,7 @@ fn four_of_a_killed_server_are_gone_in_a_second() {
 
 #[test]
 fn a_closed_server_ends_its_commands() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mark = format!("14.1{}", std::process::id());
         let mut client = Client::folder(env, &[]);
         client.started(&format!("{} sleep {mark}", leaves_two(&mark)));
@@ -318,7 +320,7 @@ fn a_closed_server_ends_its_commands() {
 
 #[test]
 fn servers_of_one_agent_share_its_limits() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let limits = "background = 2\nbackground_per_day = 3";
         let mut one = Client::agent(env, limits, &["--conversation", "one"]);
         let mut other = Client::agent(env, limits, &["--conversation", "other"]);
@@ -351,7 +353,7 @@ fn servers_of_one_agent_share_its_limits() {
 
 #[test]
 fn its_time_ends_it() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::agent(env, "background_timeout = \"1s\"", &[]);
         client.started("echo up; sleep 300");
         let event = client.note();
@@ -364,18 +366,17 @@ fn its_time_ends_it() {
 
 #[test]
 fn with_none_at_once_the_tools_arent_offered() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         for (limits, tools) in [("background = 0", 1), ("background = 1", 5)] {
             let mut client = Client::agent(env, limits, &[]);
-            let listed = client.ask("tools/list", json!({}));
-            assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), tools);
+            assert_eq!(client.tools().as_array().unwrap().len(), tools);
         }
     });
 }
 
 #[test]
 fn what_was_told_long_ago_is_removed() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &["--conversation", "c"]);
         let told = client.started("true");
         client.note();
@@ -478,7 +479,7 @@ fn a_full_disk_loses_no_record() {
     if !User::current().is_root() {
         return testkit::skip("only root mounts a small disk");
     }
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let run = env.folder(env.home().join(".config/lnk/run"));
         let config = env.home().join(".config");
         for folder in [&config, &config.join("lnk"), &run] {
@@ -512,7 +513,7 @@ fn a_full_disk_ends_no_command_and_is_told() {
     if !User::current().is_root() {
         return testkit::skip("only root mounts a small disk");
     }
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let folder = env.folder("background");
         let small = Small::new(env, &[(&folder, "64k")]);
         let mut client = small.client(env, &[]);
@@ -527,7 +528,7 @@ fn a_full_disk_ends_no_command_and_is_told() {
 
 #[test]
 fn records_and_outputs_are_the_users_alone() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let mut client = Client::folder(env, &[]);
         let id = client.started("true");
         client.note();

@@ -3,13 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a panic is a test's failure")]
 
 mod client;
+mod session;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
-use client::{BINARY, Client, command, eventually};
+use client::{Client, command, eventually};
 use serde_json::{Value, json};
+use session::each;
 use testkit::TestEnv;
 
 fn taken(listener: &UnixListener) -> Value {
@@ -28,7 +30,7 @@ fn listen(env: &TestEnv) -> (UnixListener, String) {
 
 #[test]
 fn a_harness_is_told_once() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let (listener, path) = listen(env);
         let mut client = Client::folder(env, &["--events", &path, "--conversation", "c"]);
         let id = client.started("echo done; exit 1");
@@ -53,7 +55,7 @@ fn a_harness_is_told_once() {
 
 #[test]
 fn what_no_harness_takes_is_kept_for_the_next_start() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let path = env.home().join("events");
         let arguments = ["--events", path.to_str().unwrap(), "--conversation", "c"];
         let mut client = Client::folder(env, &arguments);
@@ -77,7 +79,7 @@ fn what_no_harness_takes_is_kept_for_the_next_start() {
 
 #[test]
 fn a_descriptor_gets_a_line_for_each() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let file = env.project().join("events.txt");
         let shell = ["sh", "-c", "exec 3>events.txt; exec \"$@\"", "sh"].map(str::to_owned);
         let mut client = Client::of(command(env, &shell, &["--folder", ".", "--events", "fd:3"]));
@@ -92,7 +94,7 @@ fn a_descriptor_gets_a_line_for_each() {
 
 #[test]
 fn wake_gives_a_harness_the_end_as_a_message_among_its_own() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let path = env.home().join("events");
         let path = path.to_str().unwrap();
         // One that was left behind is in nobody's way.
@@ -131,7 +133,7 @@ fn wake_gives_a_harness_the_end_as_a_message_among_its_own() {
 
 #[test]
 fn wake_ends_as_its_harness_does() {
-    testkit::each(BINARY, |env| {
+    each(|env| {
         let run = |harness: &[&str]| {
             env.lnk([&["wake", "--events", "events", "--"], harness].concat()).run()
         };

@@ -1,32 +1,23 @@
-//! A client of the server, and the homes it runs in.
+//! A client that starts commands in the background.
 
 #![allow(dead_code, reason = "each file of tests has its own part of it")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::TestEnv;
 
+use crate::session;
+
 /// How long anything may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The binary under test.
-pub const BINARY: &str = env!("CARGO_BIN_EXE_lnk-link-run");
-
-/// A server and its client's end. It is killed when dropped.
-pub struct Client {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<Value>,
-    asked: u64,
-    notes: Vec<Value>,
-}
+/// A server and its client's end.
+pub struct Client(session::Client);
 
 /// What a tool answered.
 #[derive(Debug)]
@@ -53,7 +44,7 @@ impl Answer {
 
 /// The command of the server, as the test's user, in an environment of its own.
 pub fn command(env: &TestEnv, prefix: &[String], args: &[&str]) -> Command {
-    let words: Vec<_> = prefix
+    let words: Vec<std::ffi::OsString> = prefix
         .iter()
         .map(Into::into)
         .chain([env.lnk_path().into_os_string()])
@@ -84,66 +75,26 @@ impl Client {
 
     /// A server of the agent `main`, whose `[tool.run]` is this.
     pub fn agent(env: &TestEnv, limits: &str, args: &[&str]) -> Client {
-        env.write(agent(env).join("Config/agent.toml"), format!("[tool.run]\n{limits}\n"));
+        env.write(session::agent(env).join("Config/agent.toml"), format!("[tool.run]\n{limits}\n"));
         Client::start(env, &[&["--agent", "main"], args].concat())
     }
 
     /// The server that this command is.
-    pub fn of(mut command: Command) -> Client {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server can be started");
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        let (sender, lines) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = sender.send(serde_json::from_str(&line).expect("every line is JSON"));
-            }
-        });
-        let mut client = Client { child, stdin, lines, asked: 0, notes: Vec::new() };
-        client.ask(
-            "initialize",
-            json!({
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"}
-            }),
-        );
-        client.put(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        client
+    pub fn of(command: Command) -> Client {
+        let mut client = session::Client::of(command);
+        client.initialize("2025-11-25");
+        Client(client)
     }
 
-    fn put(&mut self, message: Value) {
-        let stdin = self.stdin.as_mut().expect("open until the end");
-        writeln!(stdin, "{message}").expect("the server reads");
-    }
-
-    fn next(&mut self) -> Value {
-        self.lines.recv_timeout(DEADLINE).expect("the server says something in time")
-    }
-
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
-        self.asked += 1;
-        let id = self.asked;
-        self.put(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
-        loop {
-            let line = self.next();
-            match line["id"].as_u64() {
-                Some(its) if its == id => return line,
-                _ => self.notes.push(line),
-            }
-        }
+    pub fn tools(&mut self) -> Value {
+        self.0.tools()
     }
 
     /// Calls a tool.
     pub fn call(&mut self, tool: &str, arguments: Value) -> Answer {
-        let line = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
-        let result = &line["result"];
-        let text = result["content"][0]["text"].as_str();
-        let text = text.unwrap_or_else(|| panic!("no answer: {line}")).to_owned();
-        Answer { text, is_error: result["isError"].as_bool().unwrap_or_default() }
+        let id = self.0.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        let session::Answer { text, is_error } = self.0.ended(id);
+        Answer { text, is_error }
     }
 
     /// Runs a shell's script to its end.
@@ -166,12 +117,8 @@ impl Client {
 
     /// The next log message that the server sends.
     pub fn note(&mut self) -> Value {
-        loop {
-            let note = if self.notes.is_empty() { self.next() } else { self.notes.remove(0) };
-            if note["method"] == "notifications/message" {
-                return note["params"]["data"].clone();
-            }
-        }
+        let message = self.0.message(|message| message["method"] == "notifications/message");
+        message["params"]["data"].clone()
     }
 
     /// Waits until an output has some text.
@@ -181,21 +128,12 @@ impl Client {
 
     /// Closes its standard input and waits for its end.
     pub fn close(mut self) {
-        drop(self.stdin.take());
-        assert!(self.child.wait().expect("it was started").success());
+        assert!(self.0.close().success());
     }
 
     /// Kills it.
     pub fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it was started");
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.kill();
     }
 }
 
@@ -213,12 +151,6 @@ pub fn within(time: Duration, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < give_up, "it isn't so after {time:?}");
         thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// The folder of the agent `main`.
-pub fn agent(env: &TestEnv) -> PathBuf {
-    env.folder(env.home().join("Link/Agents/main/Config"));
-    env.home().join("Link/Agents/main")
 }
 
 /// The processes of this machine whose command line has a text.

@@ -37,7 +37,8 @@ impl Client {
         env: &TestEnv,
         args: impl IntoIterator<Item = S>,
     ) -> Client {
-        let mut child = Command::new(env.lnk_path())
+        let mut command = Command::new(env.lnk_path());
+        command
             .args(args)
             .env_clear()
             .env("HOME", env.home())
@@ -47,7 +48,13 @@ impl Client {
             .env("LNK_SANDBOX_MOUNTS", env.mounts.name())
             .current_dir(env.project())
             .uid(env.user.uid)
-            .gid(env.user.gid)
+            .gid(env.user.gid);
+        Client::of(command)
+    }
+
+    /// The server that this command is, to which nothing was said yet.
+    pub fn of(mut command: Command) -> Client {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
