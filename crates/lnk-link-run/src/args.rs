@@ -36,7 +36,7 @@ A client's configuration, with a folder of yours in place of ~/Files:
     version,
     verbatim_doc_comment,
     after_help = CLIENTS,
-    override_usage = "lnk-link-run --folder DIR [--spec FILE [--yes]]\n       lnk-link-run --agent NAME"
+    override_usage = "lnk-link-run --folder DIR [--spec FILE [--yes]]\n       lnk-link-run --agent NAME\n       lnk-link-run wake --events SOCKET -- HARNESS"
 )]
 pub struct Args {
     /// The agent whose programs these are, with the folders of ~/Link/Agents/NAME
