@@ -162,8 +162,7 @@ impl Call {
         let input = input.map(pipe::Sender::from_owned_fd).transpose()?;
 
         let mut command = Command::new("/proc/self/exe");
-        // Out of the client's terminal's reach: this process decides when it ends.
-        command.arg0("lnk-link-run").process_group(0).arg(CALL);
+        command.arg0("lnk-link-run").arg(CALL);
         command.arg(format!("--report={}", report_end.as_raw_fd()));
         command.arg(format!("--server={}", std::process::id()));
         command.args(place.words()).arg("--").arg(&self.program).args(&self.args);

@@ -78,11 +78,15 @@ impl Place {
         let own = |part: &str| real_folder("--agent", &agent.join(part));
         let config = agent.join("Config");
         let spec = config.join("sandbox.toml");
+        // One that can't be read is an error later, not none.
+        let is_missing =
+            fs::symlink_metadata(&spec).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let spec = (!is_missing).then_some(spec);
         Ok(Place {
             files: own("Files")?,
             own: Some(own("Agent")?),
             home: Some(own("Home")?),
-            spec: spec.exists().then_some(spec),
+            spec,
             config: Some(config),
             usual: Vec::new(),
             whose: Whose::Agent(name),

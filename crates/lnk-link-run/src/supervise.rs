@@ -14,7 +14,7 @@ use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec::program::Program;
 use lnk_sandbox::spec_file::{self, SpecFile};
 use lnk_sandbox::{Caller, Error, Notice, Renderer, Request};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 use crate::call::{GRACE, Said};
 use crate::place::{Place, Whose};
@@ -71,19 +71,27 @@ pub fn supervise(order: Order, caller: &Caller) -> u8 {
     }
 }
 
-/// Dies when the server does, with everything it started.
+/// Dies when the server does, with everything it started, and leaves its terminal.
 fn end_with(server: u32) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("the end of the server can't be followed: {error}"))?;
     // It may have died before.
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned());
-    if parent == Some(server) { Ok(()) } else { Err("the server is gone".into()) }
+    if parent != Some(server) {
+        return Err("the server is gone".into());
+    }
+    // Nothing inside can ask on the terminal that a client runs in.
+    setsid().map(drop).map_err(|error| format!("a session of its own can't be had: {error}"))
 }
 
 fn request(order: Order, caller: &Caller) -> Result<Request, String> {
     let renderer = renderer(caller.var("LNK_SANDBOX_MOUNTS"))?;
     let place = Place::find(order.whose, caller)?;
     let request = match &place.spec {
+        // The spec that the server knew is gone; an empty list would let anything run.
+        None if order.usual.is_empty() => {
+            return Err("its sandbox file is gone: put it back, or start the server anew".into());
+        }
         None => {
             let mut usual = Spec::default();
             usual.commands.allow = order.usual.into_iter().map(Program::Name).collect();

@@ -172,3 +172,23 @@ fn a_fork_bomb_ends_with_its_call_and_hurts_no_other() {
         client.sh("echo fine").ok();
     });
 }
+
+#[test]
+fn a_call_has_neither_the_clients_terminal_nor_its_descriptors() {
+    each(|env| {
+        let mut client = Client::of_project(env);
+        // The fourth is the folder that is listed.
+        assert_eq!(client.sh("ls /proc/self/fd").ok().stdout(), "0\n1\n2\n3\n");
+        let mark = mark();
+        client.start_command(json!({ "program": "sleep", "args": [mark] }));
+        comes_up(&mark);
+        let server = client.pid();
+        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        let children = children.unwrap();
+        let supervisor = children.split_whitespace().next().unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{supervisor}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let (session, terminal) = (fields[3], fields[4]);
+        assert_eq!((session, terminal), (supervisor, "0"), "{stat}");
+    });
+}

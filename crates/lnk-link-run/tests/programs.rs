@@ -152,3 +152,18 @@ fn what_it_is_started_with_is_checked() {
         env.lnk(["--help"]).run().ok().stdout_has("claude mcp add run -- lnk-link-run --folder");
     });
 }
+
+#[test]
+fn a_spec_that_goes_while_its_served_opens_nothing() {
+    each(|env| {
+        let mut client = Client::of_agent(env, Some("[commands]\nallow = ['sh', 'id']\n"), "");
+        client.sh("id").ok();
+        let spec = env.home().join("Link/Agents/main/Config/sandbox.toml");
+        std::fs::remove_file(&spec).unwrap();
+        client.sh("true").refused().has("sandbox file is gone");
+        // A link that leads nowhere is no missing file.
+        env.link("/nowhere", &spec);
+        client.sh("true").refused().has("sandbox.toml");
+        env.lnk(["--agent", "main"]).run().fails_with(125).stderr_has("sandbox.toml");
+    });
+}

@@ -23,6 +23,8 @@ use crate::trusted::Trusted;
 const MOST_IN_FOLDER: usize = 50_000;
 /// The most names in write folders among which a hard link is looked for.
 const MOST_WRITABLE: usize = 1_000_000;
+/// How often it is looked through write folders that change meanwhile.
+const LOOKS: u32 = 8;
 /// Everybody's folder, which the sandbox has its own of.
 const TMP: &str = "/tmp";
 
@@ -33,6 +35,20 @@ pub struct Judge<'a> {
     /// What the sandbox may write, by real path.
     writable: Vec<PathBuf>,
     trusted: Trusted,
+}
+
+/// Why it was stopped to look for a file's names.
+enum Stopped {
+    /// For this.
+    Because(String),
+    /// A folder went meanwhile, as another run's placeholder does.
+    Gone(String),
+}
+
+impl From<String> for Stopped {
+    fn from(why: String) -> Self {
+        Stopped::Because(why)
+    }
 }
 
 /// What a folder's programs need besides the folder.
@@ -224,6 +240,18 @@ impl<'a> Judge<'a> {
         if files.is_empty() {
             return Ok(());
         }
+        let mut looks = 1;
+        loop {
+            match self.look_for_names(files) {
+                Ok(()) => return Ok(()),
+                // It may be where was looked before: only another look tells.
+                Err(Stopped::Gone(_)) if looks < LOOKS => looks += 1,
+                Err(Stopped::Gone(why) | Stopped::Because(why)) => return Err(why),
+            }
+        }
+    }
+
+    fn look_for_names(&self, files: &HashSet<Identity>) -> Result<(), Stopped> {
         let refused = |at: &Path| {
             format!(
                 "it has another name (a hard link), {}, by which the sandbox may write it; copy it",
@@ -235,18 +263,23 @@ impl<'a> Judge<'a> {
             let stat = rustix::fs::lstat(place).map_err(|error| reason(&error.into()))?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => folders.push(place.clone()),
-                _ if files.contains(&Identity::from(&stat)) => return Err(refused(place)),
+                _ if files.contains(&Identity::from(&stat)) => return Err(refused(place).into()),
                 _ => {}
             }
         }
         while let Some(folder) = folders.pop() {
-            for entry in entries(&folder)? {
+            let looked = entries(&folder).map_err(|why| match folder.exists() {
+                true => Stopped::Because(why),
+                false => Stopped::Gone(why),
+            });
+            for entry in looked? {
                 left = left.checked_sub(1).ok_or(
                     "it has other names (hard links), and too many files may be written to look \
-                     for them; copy it",
+                     for them; copy it"
+                        .to_owned(),
                 )?;
                 if is_it(&entry, files) {
-                    return Err(refused(&entry.path()));
+                    return Err(refused(&entry.path()).into());
                 }
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(entry.path());
