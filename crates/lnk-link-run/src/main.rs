@@ -64,6 +64,9 @@ fn serve(words: Vec<OsString>) -> Result<(), String> {
     if let (None, Programs::These(usual)) = (&place.spec, &programs) {
         place.usual.clone_from(usual);
     }
+    if programs.any() {
+        supervise::check(&place, &caller)?;
+    }
     let events = args.events.as_deref().map(Sink::parse).transpose()?;
     let background = match limits.background {
         0 => None,

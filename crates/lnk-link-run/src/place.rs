@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use lnk_sandbox::error::reason;
-use lnk_sandbox::{Caller, Inner, shown};
+use lnk_sandbox::{Caller, Inner, Request, shown};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use sha2::{Digest as _, Sha256};
 
@@ -163,21 +163,24 @@ impl Place {
         }
     }
 
-    /// What its sandboxes read and write besides what the spec says.
+    /// What a request for one of its sandboxes has besides what the spec says. An
+    /// agent's folders are its own; any other client's is opened as by flags, so that it
+    /// can't be one which no flag opens.
     #[must_use]
-    pub fn inner(&self) -> Inner {
-        let chats = self.own.iter().map(|own| own.join("chats"));
-        Inner {
-            name: self.sandbox(),
-            read: [Some(&self.files), self.own.as_ref(), self.home.as_ref()]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect(),
-            write: vec![self.work()],
-            keep: chats.chain([self.background()]).collect(),
-            home: self.home.clone(),
+    pub fn opened_in(&self, request: Request) -> Request {
+        let name = self.sandbox();
+        let keep = self.own.iter().map(|own| own.join("chats")).chain([self.background()]);
+        let inner = Inner { name, keep: keep.collect(), ..Inner::default() };
+        let (files, work) = (self.files.clone(), self.work());
+        let folders = [&self.own, &self.home].into_iter().flatten().cloned();
+        if let Whose::Folder { .. } = self.whose {
+            let read = [request.read, vec![files]].concat();
+            let write = [request.write, vec![work]].concat();
+            return Request { read, write, inner: Some(inner), ..request };
         }
+        let read = folders.chain([files]).collect();
+        let inner = Inner { read, write: vec![work], home: self.home.clone(), ..inner };
+        Request { inner: Some(inner), ..request }
     }
 
     /// The words that tell a supervisor the same place.

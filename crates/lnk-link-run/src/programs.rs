@@ -209,9 +209,8 @@ impl Programs {
 /// The usual programs that are there and may be listed.
 fn usual(place: &Place, caller: &Caller) -> Vec<String> {
     let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
-    let inner = place.inner();
-    let opened = [inner.read, inner.write.clone()].concat();
-    let finder = Finder::new(caller, &mounts, inner.write, opened);
+    let (files, work) = (place.files.clone(), place.work());
+    let finder = Finder::new(caller, &mounts, vec![work], vec![files]);
     let is_there = |name: &&&str| {
         let found = finder.find(&Program::Name((**name).to_string()));
         matches!(found, Ok(Found::Program(_)))

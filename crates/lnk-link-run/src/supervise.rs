@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::num::NonZeroU32;
 
 use lnk_sandbox::consent::Question;
+use lnk_sandbox::policy::Policy;
 use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec::program::Program;
 use lnk_sandbox::spec_file::{self, SpecFile};
@@ -55,7 +56,7 @@ pub fn supervise(order: Order, caller: &Caller) -> u8 {
         Notice::Hint(_) => {}
     };
     let outcome = end_with(order.server)
-        .and_then(|()| request(order, caller))
+        .and_then(|()| request(order.whose, order.usual, order.program, caller))
         .and_then(|request| lnk_sandbox::run(&request, caller, &told).map_err(line));
     match outcome {
         Ok(outcome) => {
@@ -84,22 +85,39 @@ fn end_with(server: u32) -> Result<(), String> {
     setsid().map(drop).map_err(|error| format!("a session of its own can't be had: {error}"))
 }
 
-fn request(order: Order, caller: &Caller) -> Result<Request, String> {
+/// Whether calls can be made, as far as that can be told before one is.
+///
+/// # Errors
+/// A line for what can't be granted, such as a folder that is never opened.
+pub fn check(place: &Place, caller: &Caller) -> Result<(), String> {
+    let nothing = vec!["true".into()];
+    let request = request(place.whose.clone(), place.usual.clone(), nothing, caller)?;
+    let caller = Caller { cwd: place.files.clone(), ..caller.clone() };
+    Policy::new(&request, &caller).map(drop).map_err(line)
+}
+
+fn request(
+    whose: Whose,
+    usual: Vec<String>,
+    program: Vec<OsString>,
+    caller: &Caller,
+) -> Result<Request, String> {
     let renderer = renderer(caller.var("LNK_SANDBOX_MOUNTS"))?;
-    let place = Place::find(order.whose, caller)?;
+    let place = Place::find(whose, caller)?;
     let request = match &place.spec {
         // The spec that the server knew is gone; an empty list would let anything run.
-        None if order.usual.is_empty() => {
+        None if usual.is_empty() => {
             return Err("its sandbox file is gone: put it back, or start the server anew".into());
         }
         None => {
-            let mut usual = Spec::default();
-            usual.commands.allow = order.usual.into_iter().map(Program::Name).collect();
-            spec_file::request_of_flags(&usual, order.program, renderer).map_err(line)?
+            let mut flags = Spec::default();
+            flags.commands.allow = usual.into_iter().map(Program::Name).collect();
+            spec_file::request_of_flags(&flags, program, renderer).map_err(line)?
         }
-        Some(spec) => of_spec(spec.as_ref(), &place, order.program, renderer, caller)?,
+        Some(spec) => of_spec(spec.as_ref(), &place, program, renderer, caller)?,
     };
-    Ok(Request { inner: Some(place.inner()), grace: GRACE, processes: Some(PROCESSES), ..request })
+    let request = Request { grace: GRACE, processes: Some(PROCESSES), ..request };
+    Ok(place.opened_in(request))
 }
 
 fn of_spec(

@@ -167,3 +167,27 @@ fn a_spec_that_goes_while_its_served_opens_nothing() {
         env.lnk(["--agent", "main"]).run().fails_with(125).stderr_has("sandbox.toml");
     });
 }
+
+#[test]
+fn a_folder_that_is_never_opened_isnt_served() {
+    each(|env| {
+        let home = env.home();
+        for (folder, told) in [
+            (home.join(".config/lnk/own"), "Link's settings"),
+            (home.join("Link/Agents/main"), "agents' folders"),
+            (home.join("Link/Agents/main/Files"), "agents' folders"),
+            (home.join(".ssh"), ".ssh"),
+        ] {
+            env.folder(&folder);
+            let args = ["--folder", folder.to_str().unwrap()];
+            env.lnk(args).run().fails_with(125).stderr_has(told).prints("");
+        }
+        env.write(home.join(".config/lnk/own/key"), "secret\n");
+        env.write(home.join("note"), "mine\n");
+        let mut client = Client::with(env, ["--folder", "~"]);
+        client.sh("cat note").ok().has("mine");
+        client.sh("cat .config/lnk/own/key").has_not("secret").has_not("exit status 0");
+        client.sh("touch note work/new").has_not("exit status 0");
+        client.sh("touch work/new").ok();
+    });
+}
