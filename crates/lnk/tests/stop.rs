@@ -219,7 +219,8 @@ print(p.makefile().read(), end='')";
 fn an_endpoints_name_is_closed_too() {
     let Some(net) = net() else { return };
     each!(|env| {
-        let flags = "--lan-host 10.77.0.2 --internet-host db.test.example --tcp db.test.example:7000";
+        let flags =
+            "--lan-host 10.77.0.2 --internet-host db.test.example --tcp db.test.example:7000";
         let look_up = || run(env, &net, flags, ["getent", "ahostsv4", "db.test.example"]);
         look_up().run().ok().stdout_has("127.77.0.1");
         env.lnk(["sandbox", "stop"]).run().ok();
