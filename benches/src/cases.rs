@@ -79,6 +79,22 @@ pub fn all(lnk: &Path, home: &Path) -> Result<Vec<Case>> {
             ..lnk_case(lnk, &["--read", ".", "--internet-host", "*"], &folders.plain)
         },
         Case {
+            name: "… and `--tcp db.example.com:5432`: with DNS",
+            limit: "≤ 1.7, aim 1.5",
+            ..lnk_case(
+                lnk,
+                &[
+                    "--read",
+                    ".",
+                    "--internet-host",
+                    "db.example.com",
+                    "--tcp",
+                    "db.example.com:5432",
+                ],
+                &folders.plain,
+            )
+        },
+        Case {
             name: "`--read . --command true`",
             ..lnk_case(lnk, &["--read", ".", "--command", "true"], &folders.plain)
         },

@@ -45,8 +45,14 @@ pub fn inside(
             env.push((name.clone(), value.clone()));
         }
     }
+    // Most often all of them name one file.
+    let mut judged: Vec<(&OsStr, bool)> = Vec::new();
     for name in CERTIFICATES {
-        if let Some(file) = caller.var(name).filter(|file| readable_inside(Path::new(file))) {
+        let Some(file) = caller.var(name) else { continue };
+        let known = judged.iter().find(|(its, _)| *its == file).map(|(_, readable)| *readable);
+        let readable = known.unwrap_or_else(|| readable_inside(Path::new(file)));
+        judged.push((file, readable));
+        if readable {
             env.push((name.into(), file.to_owned()));
         }
     }

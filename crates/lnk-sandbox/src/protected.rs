@@ -40,13 +40,8 @@ impl Protected {
     ///
     /// # Errors
     /// [`Error::Refused`] naming a folder that can't be looked at whole.
-    pub fn new(
-        policy: &mut Policy,
-        settings: Option<&Settings>,
-        caller: &Caller,
-    ) -> Result<Protected> {
+    pub fn new(policy: &mut Policy, settings: &Settings, caller: &Caller) -> Result<Protected> {
         let config_files = gitconfig::files(caller, &policy.home_real);
-        let Some(settings) = settings else { return Ok(Protected::default()) };
         let state = settings.placeholders()?;
         for _ in 0..LOOKS {
             let gate = Gate::enter(&state).map_err(failed(format!(
@@ -155,6 +150,15 @@ fn refused(grant: &Grant) -> impl FnOnce(io::Error) -> Error {
         let Grant { asked, held, .. } = grant;
         Error::Refused(format!("{asked} {}: {}", shown::word(&held.typed), reason(&error)))
     }
+}
+
+/// Whether there is anything to protect.
+///
+/// # Errors
+/// A folder on the way to agents' folders can't be looked at.
+pub fn is_needed(policy: &Policy) -> Result<bool> {
+    let written = policy.grants.iter().any(|grant| grant.write);
+    Ok(written || agents(policy)?.is_some())
 }
 
 /// Where something that is granted would show agents' folders.

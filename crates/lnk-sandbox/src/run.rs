@@ -21,7 +21,7 @@ use crate::policy::Policy;
 use crate::programs::Programs;
 use crate::programs::learnt::{Learner, Learnt};
 use crate::programs::refusal::{Adding, Refusals};
-use crate::protected::{Protected, put_back};
+use crate::protected::{self, Protected, put_back};
 use crate::request::{Renderer, Request};
 use crate::ssh::Ssh;
 use crate::ssh::key::Owner;
@@ -79,9 +79,13 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     }
     policy.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     policy.mistakes.iter().cloned().map(Notice::Warning).for_each(on_notice);
-    let settings = settings(&policy)?;
+    let is_protected = protected::is_needed(&policy)?;
+    let settings = settings(&policy, is_protected)?;
 
-    let protected = Protected::new(&mut policy, settings.as_ref(), caller)?;
+    let protected = match settings.as_ref().filter(|_| is_protected) {
+        Some(settings) => Protected::new(&mut policy, settings, caller)?,
+        None => Protected::default(),
+    };
     protected.warnings.iter().cloned().map(Notice::Hint).for_each(on_notice);
     let spec = request.spec.as_ref().map_or_else(Vec::new, |spec| spec.masks(&policy.mounts));
     let masks = [protected.masks, spec].concat();
@@ -286,23 +290,15 @@ pub fn is_inside() -> bool {
     Path::new(crate::plan::OWN_BINARY).exists()
 }
 
-/// What protects dot files is remembered in Link's settings. A run that only
-/// reads, and not the home, does without where they can't be made.
-fn settings(policy: &Policy) -> Result<Option<Settings>> {
-    let home_is_seen =
-        || policy.grants.iter().any(|grant| policy.home_real.starts_with(&grant.held.real));
-    let written = policy.grants.iter().any(|grant| grant.write);
-    let needed = written || policy.network.is_served() || home_is_seen();
-    let Some(home) = &policy.settings_home else {
-        let missing =
-            "you have no home folder to keep Link's settings in; set HOME to one of yours";
-        return if needed { Err(Error::Refused(missing.into())) } else { Ok(None) };
-    };
-    match Settings::open(home) {
-        Ok(settings) => Ok(Some(settings)),
-        Err(error) if needed => Err(error),
-        Err(_) => Ok(None),
+/// What protects dot files, and a wire, are remembered in Link's settings. A run that
+/// has neither does without.
+fn settings(policy: &Policy, is_protected: bool) -> Result<Option<Settings>> {
+    if !is_protected && !policy.network.is_served() {
+        return Ok(None);
     }
+    let missing = "you have no home folder to keep Link's settings in; set HOME to one of yours";
+    let home = policy.settings_home.as_ref().ok_or_else(|| Error::Refused(missing.into()))?;
+    Settings::open(home).map(Some)
 }
 
 fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {

@@ -112,11 +112,11 @@ fn the_last_of_two_runs_takes_agents_folders_of_both_away() {
                 ends.signal(by);
                 ends.wait().fails();
                 assert!(link.is_dir());
-                // A killed one leaves its own to the next that starts.
+                // A killed one leaves its own to the next that has some of its own.
                 stays.signal(Signal::TERM);
                 stays.wait().fails_with(128 + 15);
                 if by == Signal::KILL {
-                    env.lnk(["sandbox", "run", "--read", ".", "--", "true"]).run().ok();
+                    env.lnk(["sandbox", "run", "--write", ".", "--", "true"]).run().ok();
                 }
                 assert!(!link.exists(), "{first_ends_first} {by:?}");
             }

@@ -255,10 +255,7 @@ fn any_call_to_a_metadata_service_pauses_it_and_is_shown_on_the_desktop() {
 fn a_name_that_is_looked_up_counts_once() {
     let Some(net) = net() else { return };
     each!(|env| {
-        env.write(
-            "names.toml",
-            &SPEC.replace("hosts", "tcp = ['origin.test.example:7000']\nhosts"),
-        );
+        env.write("names.toml", SPEC.replace("hosts", "tcp = ['origin.test.example:7000']\nhosts"));
         // Each asks for an A and an AAAA.
         let script = "for n in $(seq $0); do getent ahosts closed.example; done; getent ahostsv4 origin.test.example";
         let look_up =
