@@ -6,7 +6,7 @@ use serde_json::json;
 use session::{Client, each};
 
 fn described(client: &mut Client) -> String {
-    client.tools()[0]["description"].as_str().expect("a tool that is described").to_owned()
+    client.tools()[0]["description"].as_str().expect("it has one").to_owned()
 }
 
 #[test]
