@@ -31,6 +31,9 @@ const DOT_FILES: [&str; 9] = [
     ".git/description",
 ];
 
+/// Where Link Run finds programs by their names.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// One command that is timed.
 #[derive(Debug)]
 pub struct Case {
@@ -45,6 +48,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// `lnk sandbox run` of `/bin/true` with these flags, by the system's PATH.
+    pub fn of_lnk(name: &'static str, lnk: &Path, flags: &[String], folder: &Path) -> Case {
+        let flags = flags.iter().map(String::as_str).collect::<Vec<_>>();
+        Case { name, env: Some(("PATH", SYSTEM_PATH)), ..lnk_case(lnk, &flags, folder) }
+    }
+
     /// The command, from its own folder and with nothing to say.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

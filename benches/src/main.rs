@@ -1,9 +1,9 @@
-//! Times `lnk sandbox run` against bare bubblewrap, and its wire against direct
-//! connections, peers where they are installed beside both, and prints Markdown
-//! tables for each user.
+//! Times `lnk sandbox run` against bare bubblewrap, its wire against direct
+//! connections, peers where they are installed beside both, and Link Run's calls
+//! against `lnk sandbox run`, and prints Markdown tables for each user.
 //!
 //! ```sh
-//! cargo build --release -p lnk
+//! cargo build --release -p lnk -p lnk-link-run
 //! cargo run --release -p benches -- --rr
 //! ```
 //!
@@ -21,6 +21,7 @@ mod options;
 mod origin;
 mod peers;
 mod relay;
+mod run;
 mod table;
 mod tunnels;
 mod wire;
@@ -66,6 +67,7 @@ fn run() -> Result<()> {
     match (&options.measure_in, options.only) {
         (None, _) => measure_all(&options),
         (Some(home), Some(Part::Wire)) => wire::measure_all(&options, home, Network::origin()),
+        (Some(home), Some(Part::Run)) => run::measure(&options, home),
         (Some(home), _) => measure::measure(&options, home),
     }
 }
@@ -73,17 +75,18 @@ fn run() -> Result<()> {
 /// Each part as each user.
 fn measure_all(options: &Options) -> Result<()> {
     table::heading(options)?;
-    let network = match options.only {
-        Some(Part::Starts) => None,
-        _ => Network::make()?,
+    let measures = |part| options.only.is_none_or(|only| only == part);
+    let network = match measures(Part::Wire) {
+        false => None,
+        true => Network::make()?,
     };
-    if network.is_none() && options.only != Some(Part::Starts) {
+    if network.is_none() && measures(Part::Wire) {
         eprintln!("benches: left out, as only root makes networks: the wire");
     }
     for user in options.users()? {
         println!("\n## {} (uid {})\n", user.name, user.uid);
-        if options.only != Some(Part::Wire) {
-            measure_as(options, &user, Part::Starts, &[])?;
+        for part in [Part::Starts, Part::Run].into_iter().filter(|part| measures(*part)) {
+            measure_as(options, &user, part, &[])?;
         }
         if let Some(network) = &network {
             measure_as(options, &user, Part::Wire, &network.words(&user))?;
@@ -107,18 +110,20 @@ fn measure_as(options: &Options, user: &User, part: Part, words: &[OsString]) ->
     // Not in /tmp, which bubblewrap covers while it prepares: few homes are.
     let home = tempfile::Builder::new().prefix("benches-").tempdir_in("/var/tmp")?;
     std::os::unix::fs::chown(home.path(), Some(user.uid), Some(user.gid))?;
-    // Both are copied, so that the user can execute them wherever they were
-    // built.
+    // All are copied, so that the user can execute them wherever they were built.
     let copy = |from: &std::path::Path, name: &str| -> Result<PathBuf> {
         let to = home.path().join(name);
         std::fs::copy(from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
         Ok(to)
     };
-    let lnk = copy(&options.lnk, "lnk")?;
+    copy(&options.lnk, "lnk")?;
+    if part == Part::Run {
+        copy(&options.link_run, "lnk-link-run")?;
+    }
     let own = copy(&std::env::current_exe()?, "benches")?;
     let argv = words.iter().cloned().chain([own.into()]).collect::<Vec<_>>();
     let mut command = Command::new(&argv[0]);
-    command.args(&argv[1..]).args(options.again(Some((part, home.path(), &lnk))));
+    command.args(&argv[1..]).args(options.again(Some((part, home.path()))));
     command.current_dir(home.path());
     command.env_clear().env("HOME", home.path()).env("LANG", "C.UTF-8");
     command.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));

@@ -11,14 +11,14 @@ use crate::options::Options;
 use crate::table;
 
 /// Rounds before those that count.
-const WARM_UP: usize = 3;
+pub const WARM_UP: usize = 3;
 /// Before each start: bare bubblewrap doesn't wait until its sandbox is taken
 /// down, and would leave that to the next case.
-const PAUSE: Duration = Duration::from_millis(20);
+pub const PAUSE: Duration = Duration::from_millis(20);
 /// Sandboxes started at once.
 const AT_ONCE: usize = 200;
 /// Rounds of those, and of what is timed inside: a few, as each is many.
-const FEW_ROUNDS: usize = 5;
+pub const FEW_ROUNDS: usize = 5;
 
 /// Times everything as the present user.
 pub fn measure(options: &Options, home: &Path) -> Result<()> {
@@ -85,19 +85,13 @@ fn inside(cases: &[Case], lnk: &Path, home: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Many at once, bare and by lnk, to the end of the last. In real time they
-/// would keep the kernel's own threads, which take namespaces down, from running
-/// at all: that is left first.
+/// Many at once, bare and by lnk, to the end of the last.
 fn at_once(cases: &[Case]) -> Result<()> {
-    let own = std::process::id().to_string();
-    let left = Command::new("chrt").args(["--other", "--pid", "0", &own]).status();
-    if !left.is_ok_and(|status| status.success()) {
-        eprintln!("benches: chrt is missing: many at once are measured as scheduled now");
-    }
+    leave_real_time();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..FEW_ROUNDS {
         for (case, times) in cases.iter().zip(&mut times) {
-            times.push(milliseconds(all_of(case)?));
+            times.push(milliseconds(all_of(case, AT_ONCE)?));
         }
     }
     let [bare, lnk] = times;
@@ -105,19 +99,31 @@ fn at_once(cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-fn all_of(case: &Case) -> Result<Duration> {
+/// In real time, many at once would keep the kernel's own threads, which take
+/// namespaces down, from running at all: that is left before.
+pub fn leave_real_time() {
+    let own = std::process::id().to_string();
+    let left = Command::new("chrt").args(["--other", "--pid", "0", &own]).status();
+    if !left.is_ok_and(|status| status.success()) {
+        eprintln!("benches: chrt is missing: many at once are measured as scheduled now");
+    }
+}
+
+/// So many of a case at once, to the end of the last.
+pub fn all_of(case: &Case, count: usize) -> Result<Duration> {
     let start = Instant::now();
-    let children: Vec<_> = (0..AT_ONCE).map(|_| case.command().spawn()).collect();
+    let children: Vec<_> = (0..count).map(|_| case.command().spawn()).collect();
     let mut failed = 0;
     for child in children {
         failed += usize::from(!child?.wait()?.success());
     }
     match failed {
         0 => Ok(start.elapsed()),
-        _ => Err(format!("{}: {failed} of {AT_ONCE} at once failed", case.name).into()),
+        _ => Err(format!("{}: {failed} of {count} at once failed", case.name).into()),
     }
 }
 
-fn milliseconds(time: Duration) -> f64 {
+/// In milliseconds.
+pub fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }

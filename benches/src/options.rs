@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 
-const USAGE: &str = "usage: benches [--rounds N] [--lnk PATH] [--as USER]... \
-    [--only starts|wire] [--rr]";
+const USAGE: &str = "usage: benches [--rounds N] [--lnk PATH] [--link-run PATH] \
+    [--as USER]... [--only starts|wire|run] [--rr]";
 /// The ordinary user that is measured beside root where it exists.
 const ORDINARY: &str = "lnk-test";
 
@@ -17,10 +17,13 @@ pub enum Part {
     Starts,
     /// The wire beside other proxies.
     Wire,
+    /// Link Run's calls beside sandboxes of the same grants.
+    Run,
 }
 
 impl Part {
-    const ALL: [(Part, &str); 2] = [(Part::Starts, "starts"), (Part::Wire, "wire")];
+    const ALL: [(Part, &str); 3] =
+        [(Part::Starts, "starts"), (Part::Wire, "wire"), (Part::Run, "run")];
 
     fn parse(name: &str) -> Option<Part> {
         Part::ALL.iter().find(|(_, its)| *its == name).map(|(part, _)| *part)
@@ -38,9 +41,11 @@ pub struct Options {
     pub rounds: usize,
     /// The `lnk` to measure.
     pub lnk: PathBuf,
+    /// The `lnk-link-run` to measure.
+    pub link_run: PathBuf,
     /// The users to measure as, by name.
     pub names: Vec<String>,
-    /// The one part to measure; else both.
+    /// The one part to measure; else all.
     pub only: Option<Part>,
     /// Whether everything is to run under `chrt -r 1`.
     pub real_time: bool,
@@ -63,6 +68,7 @@ impl Options {
         let mut options = Options {
             rounds: 60,
             lnk: own.with_file_name("lnk"),
+            link_run: own.with_file_name("lnk-link-run"),
             names: Vec::new(),
             only: None,
             real_time: false,
@@ -73,6 +79,7 @@ impl Options {
             match flag.as_str() {
                 "--rounds" => options.rounds = value()?.parse().map_err(|_| USAGE)?,
                 "--lnk" => options.lnk = std::fs::canonicalize(value()?)?,
+                "--link-run" => options.link_run = std::fs::canonicalize(value()?)?,
                 "--as" => options.names.push(value()?),
                 "--only" => options.only = Some(Part::parse(&value()?).ok_or(USAGE)?),
                 "--rr" => options.real_time = true,
@@ -80,24 +87,30 @@ impl Options {
                 _ => return Err(USAGE.into()),
             }
         }
-        if !options.lnk.is_file() {
-            let lnk = options.lnk.display();
-            return Err(format!("{lnk} isn't there: cargo build --release -p lnk").into());
+        for (program, package) in [(&options.lnk, "lnk"), (&options.link_run, "lnk-link-run")] {
+            let is_needed = package == "lnk" || matches!(options.only, None | Some(Part::Run));
+            if is_needed && !program.is_file() {
+                let program = program.display();
+                return Err(
+                    format!("{program} isn't there: cargo build --release -p {package}").into()
+                );
+            }
         }
         options.rounds = options.rounds.max(1);
         Ok(options)
     }
 
     /// The arguments for the next process: without `--rr`, which is done, and
-    /// for the one that measures a part with its home and its `lnk`.
-    pub fn again(&self, measure: Option<(Part, &Path, &Path)>) -> Vec<OsString> {
+    /// for the one that measures a part with the home that its programs are in.
+    pub fn again(&self, measure: Option<(Part, &Path)>) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--rounds".into(), self.rounds.to_string().into()];
-        let lnk = measure.map_or(&*self.lnk, |(_, _, lnk)| lnk);
-        arguments.extend(["--lnk".into(), lnk.into()]);
-        if let Some(part) = measure.map(|(part, _, _)| part).or(self.only) {
+        let program = |own: &Path, name| measure.map_or(own.into(), |(_, home)| home.join(name));
+        arguments.extend(["--lnk".into(), program(&self.lnk, "lnk").into()]);
+        arguments.extend(["--link-run".into(), program(&self.link_run, "lnk-link-run").into()]);
+        if let Some(part) = measure.map(|(part, _)| part).or(self.only) {
             arguments.extend(["--only".into(), part.name().into()]);
         }
-        if let Some((_, home, _)) = measure {
+        if let Some((_, home)) = measure {
             arguments.extend(["--measure-in".into(), home.into()]);
         }
         for name in &self.names {

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::cases::Case;
 use crate::options::Options;
 use crate::peers::Way;
+use crate::run;
 use crate::wire::Figures;
 
 /// The machine and the way of measuring.
@@ -72,6 +73,37 @@ pub fn at_once(count: usize, bare: Vec<f64>, lnk: Vec<f64>) {
     println!(
         "{count} at once: bare {bare:.0} ms, `--read .` {lnk:.0} ms ({:.2} ×); none failed.",
         lnk / bare
+    );
+}
+
+/// Calls of Link Run, each against a sandbox of its own.
+pub fn calls(figures: &[run::Figures]) {
+    println!(
+        "| one `/bin/true`, request to answer | median ms | p10 | p90 | `lnk sandbox run` | × | paired | limit |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for run::Figures { name, call, alone } in figures {
+        let paired = call.iter().zip(alone).map(|(call, alone)| call / alone).collect();
+        let [median, p10, p90] = [0.5, 0.1, 0.9].map(|part| quantile(call.clone(), part));
+        let alone = quantile(alone.clone(), 0.5);
+        println!(
+            "| {name} | {median:.2} | {p10:.2} | {p90:.2} | {alone:.2} | {:.2} | {:.2} | ≤ 1.3 |",
+            median / alone,
+            quantile(paired, 0.5),
+        );
+    }
+    println!();
+}
+
+/// Many calls side by side.
+pub fn calls_at_once(count: usize, figures: &run::Figures) {
+    let call = quantile(figures.call.clone(), 0.5);
+    let alone = quantile(figures.alone.clone(), 0.5);
+    println!(
+        "{count} calls side by side, {}: {call:.0} ms, `lnk sandbox run` {alone:.0} ms ({:.2} ×); \
+         none failed.",
+        figures.name,
+        call / alone
     );
 }
 
