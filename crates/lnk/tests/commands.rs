@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use testkit::{Call, Run, TestEnv, each};
+use testkit::{Call, Run, TestEnv, User, each};
 
 /// `lnk sandbox run` with these flags, separated by spaces, and a program. It
 /// reads the project, where nothing else is said of it.
@@ -331,6 +331,38 @@ fn what_could_be_replaced_is_never_listed() {
 }
 
 /// A program that isn't listed, by a link that the sandbox or another may change.
+#[test]
+fn where_root_isnt_known_the_systems_programs_are_still_roots() {
+    each!(|env| {
+        let lnk = env.lnk_path().into_os_string().into_string().unwrap();
+        let mapped = |words: &[&str]| {
+            env.program("unshare", [&["--user", "--map-root-user"], words].concat())
+        };
+        if !mapped(&["true"]).run().status.success() {
+            return testkit::missing(&format!("a user namespace for {}", env.user.name));
+        }
+        let start = [&*lnk, "sandbox", "run", "--read", ".", "--command"];
+        mapped(&[&start[..], &["true", "--", "true"]].concat()).run().ok();
+
+        let refused = |program: &Path, why: &str| {
+            let program = program.to_str().unwrap();
+            let run = mapped(&[&start[..], &[program, "--", program]].concat()).run();
+            run.fails_with(125).stderr_has(why);
+        };
+        let own = env.write_program("own", "#!/bin/sh\n");
+        fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        refused(&own, "everybody may write");
+        if User::current().is_root() {
+            // Seen from there its owner is root's; its group could be any.
+            let theirs = env.outside().join("bin/theirs");
+            fs::copy("/bin/true", &theirs).unwrap();
+            std::os::unix::fs::chown(&theirs, Some(0), Some(12_345)).unwrap();
+            fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
+            refused(&theirs, "others of its group may write");
+        }
+    });
+}
+
 #[test]
 fn a_link_that_others_change_lists_nothing() {
     each!(|env| {

@@ -15,6 +15,7 @@ use super::loader::is_loader;
 use super::start::{self, Start};
 use crate::caller::Caller;
 use crate::error::reason;
+use crate::linux::bwrap_path::unmapped_owner;
 use crate::mountinfo::Mounts;
 use crate::paths::{Identity, Walk, open_real, real_or_written, walk};
 use crate::trusted::Trusted;
@@ -64,7 +65,8 @@ impl<'a> Judge<'a> {
     /// Of a sandbox that writes `writable`, real paths.
     #[must_use]
     pub fn new(caller: &'a Caller, mounts: &'a Mounts, writable: Vec<PathBuf>) -> Self {
-        Judge { caller, mounts, writable, trusted: Trusted::of(caller.uid) }
+        let trusted = Trusted::of(caller.uid).and(unmapped_owner(Path::new("/")));
+        Judge { caller, mounts, writable, trusted }
     }
 
     /// Where a path leads. What isn't there yet is judged too: it mustn't be put
