@@ -175,10 +175,11 @@ impl Programs {
     /// Those of a place's spec, or without one the usual.
     ///
     /// # Errors
-    /// A spec that can't be read, or grants what can't be granted.
+    /// A spec that can't be read, or grants what can't be granted. Without a spec: that
+    /// none of the usual programs is there, or may be listed.
     pub fn of(place: &Place, caller: &Caller) -> Result<Programs, Error> {
         let Some(spec) = &place.spec else {
-            return Ok(Programs::These(usual(place, caller)));
+            return usual(place, caller).map(Programs::These);
         };
         let file = SpecFile::read(spec, caller)?;
         if file.spec.commands.allow.contains(&Program::Any) {
@@ -207,20 +208,47 @@ impl Programs {
 }
 
 /// The usual programs that are there and may be listed.
-fn usual(place: &Place, caller: &Caller) -> Vec<String> {
+fn usual(place: &Place, caller: &Caller) -> Result<Vec<String>, Error> {
     let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
     let (files, work) = (place.files.clone(), place.work());
     let finder = Finder::new(caller, &mounts, vec![work], vec![files]);
-    let is_there = |name: &&&str| {
-        let found = finder.find(&Program::Name((**name).to_string()));
-        matches!(found, Ok(Found::Program(_)))
-    };
-    DEFAULTS.iter().filter(is_there).map(|name| (*name).to_string()).collect()
+    let find = |name: &str| finder.find(&Program::Name(name.to_string()));
+    let is_there = |name: &&&str| matches!(find(name), Ok(Found::Program(_)));
+    let there: Vec<String> =
+        DEFAULTS.iter().filter(is_there).map(|name| (*name).to_string()).collect();
+    match find(DEFAULTS[0]) {
+        Err(why) | Ok(Found::Nothing(why)) if there.is_empty() => {
+            Err(Error::Refused(format!("none of the usual programs can run: {why}")))
+        }
+        _ => Ok(there),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::Whose;
+
+    #[test]
+    fn why_none_of_the_usual_programs_can_run_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let whose =
+            Whose::Folder { folder: folder.path().into(), spec: None, server: std::process::id() };
+        let place = Place::of_folder(whose, folder.path().into(), None);
+        let with_path = |path: &str| {
+            let caller = Caller {
+                env: [("PATH".into(), path.into())].into(),
+                cwd: "/".into(),
+                own_binary: "/bin/true".into(),
+                uid: 0,
+                gid: 0,
+            };
+            Programs::of(&place, &caller)
+        };
+        assert!(with_path(SYSTEM_PATH).unwrap().any());
+        let why = with_path("/nowhere").unwrap_err().to_string();
+        assert!(why.starts_with("none of the usual programs can run: "), "{why}");
+    }
 
     #[test]
     fn each_usual_program_is_one_name_and_listed_once() {
