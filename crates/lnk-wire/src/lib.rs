@@ -7,6 +7,7 @@
 pub mod body;
 mod calls;
 mod connect;
+pub mod connections;
 pub mod control;
 pub mod dial;
 pub mod dns;
