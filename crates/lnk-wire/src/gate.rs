@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use lnk_spec::shown::reason;
 use tokio::sync::watch;
 
 use crate::connections::Connections;
@@ -258,7 +259,7 @@ impl Gate {
             }
         };
         self.change(|now| {
-            now.uncountable = why.map(|why| Closed::Unknown(why.to_string()));
+            now.uncountable = why.map(|why| Closed::Unknown(reason(&why)));
             false
         });
     }
@@ -291,8 +292,8 @@ impl Gate {
         let by_itself = change(&mut now);
         match now.closed() {
             Some(why) if !was_closed => {
-                self.connections.close();
                 self.ended.fetch_add(self.opened.load(Relaxed), Relaxed);
+                self.connections.close();
                 self.closings.send_modify(|closings| *closings += 1);
                 now.unlogged.push(self.whose.reason(&why));
                 (self.on_closed)(Closing { why, by_itself });

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use lnk_spec::path::stored;
+use lnk_spec::shown::reason;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW,
     fallocate, futimens, openat, renameat, renameat_with, statat, unlinkat,
@@ -145,7 +146,7 @@ impl State {
     #[must_use]
     pub fn closed(&self, whose: &Lasting) -> Option<Closed> {
         match self.kept() {
-            Err(error) => Some(Closed::Unknown(error.to_string())),
+            Err(error) => Some(Closed::Unknown(reason(&error))),
             Ok(kept) if kept.stopped.is_some() => Some(Closed::Stopped),
             Ok(kept) => {
                 let entry = kept.entries.into_iter().find(|entry| entry.of == *whose);
@@ -513,6 +514,50 @@ mod tests {
         stamps.push(state.stamp().unwrap());
         assert!(stamps.windows(2).all(|two| two[0] != two[1]), "{stamps:?}");
         assert_eq!(state.stamp().unwrap(), stamps[4]);
+    }
+
+    #[test]
+    fn nothing_stops_this_process_while_it_has_the_lock() {
+        let (_folder, state) = state();
+        let (is_changing, changing) = std::sync::mpsc::channel();
+        let (go_on, hold) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                state.change(PATIENCE, |_| {
+                    is_changing.send(()).unwrap();
+                    ((), hold.recv().is_err())
+                })
+            });
+            changing.recv().unwrap();
+            assert!(CHANGING.try_lock().is_err());
+            drop(go_on);
+            // Others can have it, as it isn't held here.
+            between_changes(|| lock(&state.folder, LOCK, Duration::ZERO).map(drop)).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_stop_and_a_pause_have_their_room() {
+        let (folder, state) = state();
+        state.reserve();
+        let kept = |name| fs::metadata(folder.path().join(name)).unwrap();
+        let inode = |name| std::os::unix::fs::MetadataExt::ino(&kept(name));
+        let blocks = |name| std::os::unix::fs::MetadataExt::blocks(&kept(name));
+        assert!(blocks(NEW) * 512 >= ROOM && kept(NEW).len() == 0);
+        let (new, spare) = (inode(NEW), inode(SPARE));
+        state.pause(&spec("/a"), None, "x").unwrap();
+        assert_eq!(inode(PAUSES), new);
+        assert!(blocks(NEW) * 512 >= ROOM, "for the next");
+        assert!(state.stop_with_spare().unwrap());
+        assert_eq!((inode(STOPPED), state.stop().unwrap()), (spare, false));
+        let since = state.stopped().unwrap().unwrap();
+        assert!(Timestamp::now().duration_since(since).as_secs() < 60);
+        // Left by one that had no room for all of it.
+        fs::write(folder.path().join(NEW), "{").unwrap();
+        state.pause(&spec("/b"), None, "x").unwrap();
+        assert_eq!(state.kept().unwrap().entries.len(), 2);
+        assert!(state.start().unwrap());
+        assert!(folder.path().join(SPARE).exists());
     }
 
     #[test]
