@@ -521,8 +521,9 @@ mod tests {
         let (_folder, state) = state();
         let (is_changing, changing) = std::sync::mpsc::channel();
         let (go_on, hold) = std::sync::mpsc::channel::<()>();
+        let state = &state;
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            scope.spawn(move || {
                 state.change(PATIENCE, |_| {
                     is_changing.send(()).unwrap();
                     ((), hold.recv().is_err())

@@ -18,8 +18,7 @@ const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
 /// Names that lead to each other, followed at most.
 const MAX_CHAIN: usize = 8;
-/// Pointers of one name, followed at most: each of its labels may stand elsewhere, and of
-/// none that is in use are there so many.
+/// Pointers of one name, followed at most: a name server writes one.
 const MAX_POINTERS: usize = 16;
 /// Records of a question, read at most: its OPT is one, and what signs it another.
 const MAX_ASKED: usize = 4;
