@@ -158,7 +158,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
-    let (unheard, unlogged) = (ended.unheard_programs, ended.unlogged);
+    let (unheard, unlogged, uncounted) = (ended.unheard_programs, ended.unlogged, ended.uncounted);
     let accepted = ssh.as_ref().map(|ssh| ssh.keep(&ended.host_keys)).transpose();
     let mut outcome = outcome(ended, request, caller, &plan);
     match told.into_inner() {
@@ -181,6 +181,16 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         outcome.warnings.push(format!(
             "{lines} of its calls couldn't be written to the log, so calls were refused: make room \
              in ~/.config/lnk"
+        ));
+    }
+    if uncounted > 0 {
+        let calls =
+            if uncounted == 1 { "1 refused call" } else { &format!("{uncounted} refused calls") };
+        let name = whose.name();
+        outcome.warnings.push(format!(
+            "{calls} of {name} couldn't be counted in ~/.config/lnk/sandbox, so its next run isn't \
+             closed for that: make room there, or let a stopped lnk go on; 'lnk sandbox pause {name}' \
+             closes it"
         ));
     }
     Ok(outcome)

@@ -47,7 +47,33 @@ pub enum Request {
     /// How it is: answered by [`Answer::Status`].
     Status,
     /// To read again whether it's closed: answered by [`Answer::Looked`].
-    Look,
+    Look {
+        /// What was changed, which holds before it's read, and where it couldn't be kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<Change>,
+    },
+}
+
+/// What somebody changes about wires.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Every one is stopped.
+    Stop,
+    /// None is any more.
+    Start,
+    /// Those of a lasting name are paused.
+    Pause {
+        /// The name.
+        of: Lasting,
+        /// Why, in one line of ASCII.
+        why: String,
+    },
+    /// They aren't any more.
+    Resume {
+        /// The name.
+        of: Lasting,
+    },
 }
 
 /// What a wire answers.
@@ -93,7 +119,7 @@ pub struct Looked {
     pub ended: u64,
 }
 
-/// What came of telling every running wire to look.
+/// What came of telling every running wire of a change.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// What those found that answered, by name.
@@ -221,13 +247,15 @@ pub fn list(settings: &Path) -> io::Result<Running> {
     Ok(Running { wires, silent })
 }
 
-/// Tells every running wire to read again whether it's closed. One that doesn't answer
-/// does so by itself, within half a second once it goes on.
+/// Tells every running wire of a change, and to read again whether it's closed. One that
+/// is told of a closing keeps to it, whether or not that is on disk too, until it's told
+/// otherwise; one that doesn't answer does as it's told once it goes on.
 ///
 /// # Errors
 /// The folder can't be read.
-pub fn tell(settings: &Path) -> io::Result<Told> {
-    let (answers, mut silent) = ask_all(settings, &Request::Look)?;
+pub fn tell(settings: &Path, change: &Change) -> io::Result<Told> {
+    let told = Some(change.clone());
+    let (answers, mut silent) = ask_all(settings, &Request::Look { told })?;
     let mut wires = Vec::new();
     for (name, answer) in answers {
         match answer {
@@ -260,9 +288,6 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
             Err(_) => silent.push(name),
         }
     }
-    if any_dead {
-        remove_dead(&folder)?;
-    }
     let deadline = Instant::now() + PATIENCE;
     for (name, stream) in asked {
         match answer(stream, deadline) {
@@ -270,6 +295,10 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
             Ok(None) => {}
             Err(_) => silent.push(name),
         }
+    }
+    if any_dead {
+        // Where that fails, the next one does it.
+        let _ = remove_dead(&folder);
     }
     Ok((answers, silent))
 }
@@ -433,7 +462,10 @@ mod tests {
                 LocalSet::new().block_on(&runtime, async move {
                     let answer = move |request| match request {
                         Request::Status => Answer::Status(status(&name)),
-                        Request::Look => Answer::Looked(LOOKED),
+                        Request::Look { told } => {
+                            assert_eq!(told, Some(Change::Stop));
+                            Answer::Looked(LOOKED)
+                        }
                     };
                     tokio::task::spawn_local(serve(listener, answer));
                     let _ = stopped.await;
@@ -521,7 +553,7 @@ mod tests {
         let settings = tempfile::tempdir().unwrap();
         let live = Listener::bind(settings.path(), "run-1").unwrap();
         let _hanging = Listener::bind(settings.path(), "run-2").unwrap();
-        let told = served(live, "run-1", || tell(settings.path()).unwrap());
+        let told = served(live, "run-1", || tell(settings.path(), &Change::Stop).unwrap());
         assert_eq!(told.wires, [("run-1".to_owned(), LOOKED)]);
         assert_eq!(told.silent, ["run-2"]);
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use lnk_wire::gate::{Closing, Whose};
+use lnk_wire::paused::between_changes;
 use lnk_wire::policy::Policy as WirePolicy;
 use lnk_wire::refused::RefusedCalls;
 use lnk_wire::wire::{Listener, Wire};
@@ -60,6 +61,8 @@ pub struct Ended {
     pub unheard_programs: u64,
     /// Lines of the wire's log that couldn't be written.
     pub unlogged: u64,
+    /// Refused calls that count towards a pause and couldn't be kept.
+    pub uncounted: usize,
     /// Calls that the wire refused.
     pub refused_calls: RefusedCalls,
     /// What stands, after its end, where its ssh writes host keys that it accepts.
@@ -387,6 +390,7 @@ impl Run<'_> {
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
             unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
             unlogged: self.wire.as_ref().map_or(0, |wire| wire.carried().unlogged),
+            uncounted: self.wire.as_ref().map_or(0, Wire::uncounted),
             refused_calls: self.wire.as_ref().map(Wire::refused).unwrap_or_default(),
             host_keys: self
                 .ssh_writes_in
@@ -597,7 +601,8 @@ impl Run<'_> {
         if let Some((pid, _)) = &self.program
             && is_stopped(*pid)
         {
-            signal::suspend_self();
+            // Not with what other lnks wait for.
+            between_changes(signal::suspend_self);
         }
     }
 

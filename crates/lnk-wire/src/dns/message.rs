@@ -18,8 +18,12 @@ const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
 /// Names that lead to each other, followed at most.
 const MAX_CHAIN: usize = 8;
-/// Pointers of one name, followed at most.
-const MAX_POINTERS: usize = 64;
+/// Pointers of one name, followed at most: a name server writes one.
+const MAX_POINTERS: usize = 16;
+/// Records of a question, read at most: its OPT is one, and what signs it another.
+const MAX_ASKED: usize = 4;
+/// Records of a name server's answer, read at most.
+const MAX_ANSWERED: u16 = 256;
 
 /// A.
 pub const A: u16 = 1;
@@ -154,10 +158,14 @@ fn question(message: &[u8], id: u16, flags: u16) -> Option<(Question, Option<u8>
     let (kind, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
     let records = [6, 8, 10].map(|at| u16_at(message, at).map(usize::from));
     let records = records.into_iter().sum::<Option<usize>>()?;
+    if records > MAX_ASKED {
+        return None;
+    }
     let (mut takes, mut version) = (None, None);
     let mut at = at + 4;
     for _ in 0..records {
-        let record = RawRecord::read(message, at)?;
+        // Whose it is doesn't matter.
+        let record = RawRecord::of(Vec::new(), message, skip_name(message, at)?)?;
         if record.kind == OPT && takes.is_none() {
             takes = Some(record.class);
             version = Some(record.ttl.to_be_bytes()[1]);
@@ -266,7 +274,7 @@ impl Question {
 
     /// The records of the question's type: of its name, or of that which it leads to.
     fn records(&self, message: &[u8], mut at: usize) -> Option<Vec<Record>> {
-        let count = u16_at(message, 6)?;
+        let count = u16_at(message, 6).filter(|count| *count <= MAX_ANSWERED)?;
         let mut all = Vec::new();
         for _ in 0..count {
             let record = RawRecord::read(message, at)?;
@@ -347,6 +355,11 @@ struct RawRecord {
 impl RawRecord {
     fn read(message: &[u8], at: usize) -> Option<RawRecord> {
         let (name, at) = read_name(message, at)?;
+        RawRecord::of(name, message, at)
+    }
+
+    /// One whose name ends before `at`.
+    fn of(name: Vec<u8>, message: &[u8], at: usize) -> Option<RawRecord> {
         let (kind, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
         let ttl = u32::from_be_bytes(message.get(at + 4..at + 8)?.try_into().ok()?);
         let data = at + 10;
@@ -393,6 +406,18 @@ fn read_name(message: &[u8], from: usize) -> Option<(Vec<u8>, usize)> {
                 at = usize::from(u16_at(message, at)? & 0x3fff);
                 pointers += 1;
             }
+            _ => return None,
+        }
+    }
+}
+
+/// Where what follows a name begins.
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match usize::from(*message.get(at)?) {
+            0 => return Some(at + 1),
+            length @ 1..64 => at += 1 + length,
+            0xc0.. => return Some(at + 2),
             _ => return None,
         }
     }
@@ -544,6 +569,40 @@ mod tests {
         for message in [itself, long.written()] {
             assert!(matches!(Asked::read(&message), Asked::Wrong(_)));
         }
+    }
+
+    #[test]
+    fn no_message_takes_long_to_read() {
+        // A name of 126 labels, pointers that lead to each other, and as many records as
+        // fit that point there.
+        let mut message = asked(&"a.".repeat(126), A).written();
+        let mut last = HEADER as u16;
+        while message.len() < MAX_MESSAGE - 13 {
+            let at = message.len() as u16;
+            put(&mut message, &[0xc000 | last, TXT, IN, 0, 0, 0]);
+            last = if at < 0x3fff { at } else { last };
+        }
+        let records = u16::try_from((message.len() - HEADER) / 12).unwrap();
+        message[6..8].copy_from_slice(&records.to_be_bytes());
+        let begun = std::time::Instant::now();
+        for _ in 0..200 {
+            assert!(matches!(Asked::read(&message), Asked::Wrong(_)));
+        }
+        let question = asked(&"a.".repeat(126), A);
+        message[2] |= 0x80;
+        for _ in 0..200 {
+            assert_eq!(question.read_answer(&message), Some(Answer::Failed));
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
+        // What a question may have beside its OPT.
+        let mut signed = with_edns(&asked("a.example", A), 1232, 0);
+        signed[11] = 2;
+        signed.push(0);
+        put(&mut signed, &[250, 255, 0, 0, 0]);
+        assert_eq!(read(&signed).takes, Some(1232));
+        signed[11] = 5;
+        signed.extend([0; 33]);
+        assert!(matches!(Asked::read(&signed), Asked::Wrong(_)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use lnk_sandbox::Caller;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped_name, word};
-use lnk_sandbox::wire::control::{self, Running, Told};
+use lnk_sandbox::wire::control::{self, Change, Running, Told};
 use lnk_sandbox::wire::paused::{Kept, Lasting, PAUSES, Pause, State};
 
 use crate::error::{CommandError, Result};
@@ -69,6 +69,16 @@ pub fn failed(folder: &Path) -> impl Fn(io::Error) -> CommandError {
             io::ErrorKind::InvalidData => format!(
                 "{file} is damaged, so every wire is closed: remove it, which resumes every sandbox"
             ),
+            io::ErrorKind::WouldBlock => format!(
+                "{file} can't be written, as another lnk that is about to is stopped: let that go on \
+                 (fg, kill -CONT) or end it, and try again"
+            ),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                format!(
+                    "{file} can't be written: {}; make room there, and try again",
+                    reason(&error)
+                )
+            }
             _ => format!("{file} can't be read or written: {}", reason(&error)),
         })
     }
@@ -86,12 +96,12 @@ pub fn running(folder: &Path) -> Result<Running> {
     Ok(running)
 }
 
-/// Has every running wire look whether it's closed. Those that don't answer are told of.
-pub fn tell(folder: &Path) -> Result<Told> {
-    let told = control::tell(folder).map_err(unlisted(folder))?;
+/// Tells every running wire of a change. Those that don't answer are told of.
+pub fn tell(folder: &Path, change: &Change) -> Result<Told> {
+    let told = control::tell(folder, change).map_err(unlisted(folder))?;
     for name in &told.silent {
         ui::failure(&format!(
-            "{} doesn't answer: its lnk is stopped or busy, and looks once it goes on",
+            "{} doesn't answer: its lnk is stopped or busy, and does so once it goes on",
             escaped_name(name.as_bytes())
         ));
     }

@@ -1,6 +1,7 @@
 //! `lnk sandbox pause`.
 
 use lnk_sandbox::state;
+use lnk_sandbox::wire::control::Change;
 use lnk_sandbox::wire::paused::State;
 
 use super::{caller, named};
@@ -37,17 +38,23 @@ pub fn pause(args: &Args) -> Result<u8> {
     let running = named::running(&folder)?;
     let all = named::known(state.kept().map_err(&failed)?, &running);
     let known = named::find(&args.name, all, &caller)?;
-    let is_new = state.pause(&known.lasting, known.spec.as_deref(), BY_HAND).map_err(&failed)?;
-    let told = named::tell(&folder)?;
+    let (of, why) = (known.lasting.clone(), BY_HAND.to_owned());
+    // First its runs.
+    let told = named::tell(&folder, &Change::Pause { of, why })?;
     let (wires, calls) = named::closed(&told);
+    let (wires, calls) = (named::counted(wires, "wire"), named::counted(calls, "call"));
     let name = known.whole_name();
+    let kept = state.pause(&known.lasting, known.spec.as_deref(), BY_HAND);
+    if kept.is_err() {
+        ui::failure(&format!(
+            "{name}: {wires} closed, {calls} ended, but a run that starts from now on isn't closed"
+        ));
+    }
+    let is_new = kept.map_err(&failed)?;
     ui::page(&match (is_new, known.runs.len()) {
         (false, _) => format!("{name} was paused already."),
         (true, 0) => format!("{name} is paused: when it runs its wire is closed."),
-        (true, _) => {
-            let (wires, calls) = (named::counted(wires, "wire"), named::counted(calls, "call"));
-            format!("{name} is paused: {wires} closed, {calls} ended.")
-        }
+        (true, _) => format!("{name} is paused: {wires} closed, {calls} ended."),
     })?;
     let is_silent = told.silent.iter().any(|name| known.runs.contains(name));
     Ok(if is_silent { SILENT } else { 0 })

@@ -1,6 +1,7 @@
 //! `lnk sandbox resume`.
 
 use lnk_sandbox::state;
+use lnk_sandbox::wire::control::Change;
 
 use super::{caller, named};
 use crate::error::Result;
@@ -29,13 +30,14 @@ pub fn resume(args: &Args) -> Result<u8> {
     let is_stopped = kept.stopped.is_some();
     let known = named::find(&args.name, named::known(kept, &running), &caller)?;
     let resumed = state.map_or(Ok(false), |state| state.resume(&known.lasting));
-    let name = known.whole_name();
-    if !resumed.map_err(&failed)? {
-        ui::page(&format!("{name} isn't paused."))?;
-    } else {
-        let wires = named::counted(named::opened(&named::tell(&folder)?), "wire");
-        ui::page(&format!("{name} is resumed: {wires} opened."))?;
-    }
+    let was_paused = resumed.map_err(&failed)?;
+    // Also where that wasn't kept: its wires may have been told of it.
+    let told = named::tell(&folder, &Change::Resume { of: known.lasting.clone() })?;
+    let (name, opened) = (known.whole_name(), named::opened(&told));
+    ui::page(&match (was_paused, opened) {
+        (false, 0) => format!("{name} isn't paused."),
+        _ => format!("{name} is resumed: {} opened.", named::counted(opened, "wire")),
+    })?;
     if is_stopped {
         ui::explain("Every wire is stopped: 'lnk sandbox stop --off' opens them.");
     }
