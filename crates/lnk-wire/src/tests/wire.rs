@@ -97,7 +97,7 @@ fn kept(targets: &[(&str, SocketAddr)]) -> (Proxy, State) {
     let targets = targets.iter().map(|(target, to)| ((*target).to_owned(), *to)).collect();
     let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
         let whose = Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            sandbox: Sandbox { name: "run-1".into(), spec: None, spec_path: None },
             lasting: Lasting::Run("run-1".into()),
             pauses_itself: true,
         };
@@ -154,7 +154,7 @@ fn a_call_that_is_being_dialled_is_refused_where_the_wire_closes() {
     let folder = settings.path().to_owned();
     let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
         let whose = Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            sandbox: Sandbox { name: "run-1".into(), spec: None, spec_path: None },
             lasting: Lasting::Run("run-1".into()),
             pauses_itself: true,
         };
