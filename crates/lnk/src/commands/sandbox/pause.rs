@@ -1,5 +1,9 @@
 //! `lnk sandbox pause`.
 
+use std::ffi::OsString;
+use std::path::Path;
+
+use lnk_sandbox::known::Known;
 use lnk_sandbox::state;
 use lnk_sandbox::wire::paused::State;
 
@@ -9,8 +13,6 @@ use crate::ui;
 
 /// Why, where a user did it.
 const BY_HAND: &str = "by hand";
-/// The status where a wire didn't answer.
-const SILENT: u8 = 1;
 
 /// Close one sandbox's wire
 ///
@@ -21,12 +23,15 @@ const SILENT: u8 = 1;
 /// A sandbox also pauses itself, and says so: when 30 of its calls are refused
 /// within a minute, calls to 20 different targets within 10 minutes, or any call
 /// to a cloud's metadata service.
+///
+/// pause exits with 0, with 1 where it is paused but a wire didn't answer, which
+/// closes when its lnk goes on, and with 125 where nothing was paused.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// run-PID, a spec's name, or a spec's path
     #[arg(value_name = "NAME")]
-    name: String,
+    name: OsString,
 }
 
 pub fn pause(args: &Args) -> Result<u8> {
@@ -34,21 +39,26 @@ pub fn pause(args: &Args) -> Result<u8> {
     let folder = state::make_sandbox(&caller)?;
     let failed = named::failed(&folder);
     let state = State::open(&folder).map_err(&failed)?;
-    let running = named::running(&folder)?;
-    let all = named::known(state.kept().map_err(&failed)?, &running);
-    let known = named::find(&args.name, all, &caller)?;
-    let is_new = state.pause(&known.lasting, known.spec.as_deref(), BY_HAND).map_err(&failed)?;
-    let told = named::tell(&folder)?;
-    let (wires, calls) = named::closed(&told);
+    let known = named::find(&args.name, &named::known(&caller, &folder)?, &caller)?;
+    let name = known.names.first().map(String::as_str);
+    let is_new = state.pause(&known.lasting, name, BY_HAND).map_err(&failed)?;
+    Ok(named::done(tell(&known, is_new, &folder)))
+}
+
+/// Has its wires close now, and says so.
+fn tell(known: &Known, is_new: bool, folder: &Path) -> Result<u8> {
+    let told = named::tell(folder)?;
+    let (looked, silent) = named::own(known, &told);
+    let (wires, calls) = named::closed(looked.into_iter());
     let name = known.whole_name();
-    ui::page(&match (is_new, known.runs.len()) {
-        (false, _) => format!("{name} was paused already."),
-        (true, 0) => format!("{name} is paused: when it runs its wire is closed."),
+    let line = match (is_new, known.runs.len()) {
+        (false, _) => format!("{name} was paused already"),
+        (true, 0) => format!("{name} is paused: when it runs its wire is closed"),
         (true, _) => {
             let (wires, calls) = (named::counted(wires, "wire"), named::counted(calls, "call"));
-            format!("{name} is paused: {wires} closed, {calls} ended.")
+            format!("{name} is paused: {wires} closed, {calls} ended")
         }
-    })?;
-    let is_silent = told.silent.iter().any(|name| known.runs.contains(name));
-    Ok(if is_silent { SILENT } else { 0 })
+    };
+    ui::page(&format!("{line}{}.", named::later(&silent, "closes")))?;
+    Ok(if silent.is_empty() { 0 } else { named::NOT_WHOLE })
 }
