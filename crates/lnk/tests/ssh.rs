@@ -262,7 +262,8 @@ fn a_folder_that_no_grant_opens_has_no_key() {
 fn a_key_of_a_folder_with_a_space_is_named_without_quotes_in_quotes() {
     each!(|env| {
         env.folder("a b");
-        let words = ["sandbox", "run", "--write", "a b", "--internet-host", "a.example"];
+        let words =
+            ["sandbox", "run", "--write", "a b", "--read", ".", "--internet-host", "a.example"];
         let words = words.into_iter().chain(["--tcp", "a.example:22", "--", "true"]);
         let line =
             format!("(lnk sandbox key --write '{}/a b' prints it again)", env.project().display());

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(short = 'n', value_name = "LINES", default_value_t = 40, value_parser = lines)]
     lines: usize,
 
-    /// Only the sandbox with this name, or all of the spec with this name or path
+    /// Only the sandbox with this name, or all of the spec with it or this path
     #[arg(long, value_name = "NAME")]
     sandbox: Option<PathBuf>,
 

@@ -24,8 +24,8 @@ const BY_HAND: &str = "by hand";
 /// within a minute, calls to 20 different targets within 10 minutes, or any call
 /// to a cloud's metadata service.
 ///
-/// pause exits with 0, with 1 where it is paused but a wire didn't answer, which
-/// closes when its lnk goes on, and with 125 where nothing was paused.
+/// pause exits with 0; with 1 where it is done, but a wire didn't answer, which
+/// closes when its lnk goes on, or it couldn't be printed; with 125 where it isn't.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -16,9 +16,9 @@ use crate::ui;
 /// Of a sandbox that was paused, by hand or by itself. What it was refused before
 /// no longer counts.
 ///
-/// resume exits with 0, also where it wasn't paused, with 1 where it is resumed but
-/// a wire didn't answer, which opens when its lnk goes on, and with 125 where
-/// nothing was resumed.
+/// resume exits with 0, also where it wasn't paused; with 1 where it is done, but a
+/// wire didn't answer, which opens when its lnk goes on, or it couldn't be printed;
+/// with 125 where it isn't.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

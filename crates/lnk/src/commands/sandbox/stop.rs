@@ -19,14 +19,14 @@ use crate::ui;
 /// programs do; they keep running. Runs that start meanwhile have their wires
 /// closed too. The log stays.
 ///
-/// Every sandbox is every one of yours: those of this user, by the home folder.
-/// Root's command stops root's; another's: sudo -u USER -H lnk sandbox stop.
+/// Every sandbox is this user's, by the home folder: root's command stops those of
+/// root. Another user's are stopped by: sudo -u USER -H lnk sandbox stop
 ///
 /// A sandbox without a wire, such as one with --allow network, stops only when
 /// its program does.
 ///
-/// stop exits with 0, with 1 where they are stopped but a wire didn't answer,
-/// which closes when its lnk goes on, and with 125 where nothing was stopped.
+/// stop exits with 0; with 1 where it is done, but a wire didn't answer, which
+/// closes when its lnk goes on, or it couldn't be printed; with 125 where it isn't.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
