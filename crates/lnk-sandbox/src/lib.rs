@@ -14,6 +14,7 @@ pub mod env;
 pub mod error;
 pub mod faults;
 pub mod gitconfig;
+pub mod known;
 pub mod linux;
 pub mod mountinfo;
 pub mod names;

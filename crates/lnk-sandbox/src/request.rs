@@ -1,9 +1,11 @@
 //! What a run is asked for.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::program::Program;
+use lnk_spec::shown::escaped;
 use lnk_wire::gate::Whose;
 use lnk_wire::log::Sandbox;
 use lnk_wire::paused::Lasting;
@@ -66,8 +68,9 @@ impl Request {
             Some(spec) if self.check.is_none() => Lasting::Spec(spec.file.clone()),
             _ => Lasting::Run(self.sandbox()),
         };
+        let spec_path = self.spec.as_ref().map(|spec| escaped(spec.file.as_os_str().as_bytes()));
         Whose {
-            sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone() },
+            sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone(), spec_path },
             lasting,
             pauses_itself: self.check.is_none(),
         }

@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
+use crate::known::word_for;
 use crate::linux::begun::Begun;
 use crate::linux::execs::Executed;
 use crate::linux::failure::{LaunchError, name_ready};
@@ -124,8 +125,12 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
     let whose = request.whose();
+    let own_name = || match (&policy.settings_home, &settings) {
+        (Some(home), Some(settings)) => word_for(&whose, home, settings.folder()),
+        _ => whose.name().to_owned(),
+    };
     let on_closed = |closing: Closing| {
-        on_notice(Notice::Warning(closed_line(&whose, &closing)));
+        on_notice(Notice::Warning(closed_line(&whose, &closing.why, own_name)));
         if let (true, Closed::Paused(why)) = (closing.by_itself, &closing.why) {
             notification::show(&format!("{} is paused", whose.name()), why, caller);
         }
@@ -196,20 +201,24 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     Ok(outcome)
 }
 
-/// The line for a wire that was closed.
-fn closed_line(whose: &Whose, closing: &Closing) -> String {
-    let name = whose.name();
-    match &closing.why {
+/// The line for a wire that was closed; `typed` is what is typed for its sandbox.
+fn closed_line(whose: &Whose, why: &Closed, typed: impl Fn() -> String) -> String {
+    match why {
         Closed::Stopped => {
             "every wire is stopped, this sandbox's too: 'lnk sandbox stop --off' opens them".into()
         }
-        Closed::Paused(why) => format!(
-            "the wire of {name} is paused: {why}; 'lnk sandbox log --sandbox {name}' shows its \
-             calls, 'lnk sandbox resume {name}' opens it"
-        ),
+        Closed::Paused(why) => {
+            let name = typed();
+            format!(
+                "the wire of {name} is paused: {why}; {} shows its calls, {} opens it",
+                shown::command(&format!("lnk sandbox log --sandbox {name}")),
+                shown::command(&format!("lnk sandbox resume {name}"))
+            )
+        }
         Closed::Unknown(why) => format!(
-            "the wire of {name} is closed, as ~/.config/lnk/sandbox/{PAUSES}, which says whether it \
-             is paused, can't be read or written: {why}"
+            "the wire of {} is closed, as ~/.config/lnk/sandbox/{PAUSES}, which says whether it \
+             is paused, can't be read or written: {why}",
+            whose.name()
         ),
     }
 }

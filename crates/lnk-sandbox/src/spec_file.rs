@@ -59,7 +59,15 @@ impl SpecFile {
     /// [`Error::Refused`] for a file that can't be read, [`Error::Spec`] for one
     /// that is no valid spec.
     pub fn read(typed: &Path, caller: &Caller) -> Result<SpecFile> {
-        let refused = |why: &str| Error::Refused(format!("--spec {}: {why}", shown::word(typed)));
+        SpecFile::read_as("--spec ", typed, caller)
+    }
+
+    /// As [`SpecFile::read`], where a refusal has another word before the file.
+    ///
+    /// # Errors
+    /// As for [`SpecFile::read`].
+    pub fn read_as(asked: &str, typed: &Path, caller: &Caller) -> Result<SpecFile> {
+        let refused = |why: &str| Error::Refused(format!("{asked}{}: {why}", shown::word(typed)));
         let accounts = Accounts::of(caller.uid, caller.gid);
         let home = home_folder(caller, &accounts).map(|(home, _)| home);
         let settings_home = Home::of(caller, &accounts);
@@ -489,6 +497,21 @@ fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The real path of a spec that was typed; it may not exist.
+#[must_use]
+pub fn real_path(typed: &Path, caller: &Caller) -> PathBuf {
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = home_folder(caller, &accounts).map(|(home, _)| home);
+    let path = absolute(typed, home.as_deref(), &caller.cwd);
+    path.map_or_else(|| typed.to_path_buf(), |path| real_or_written(&path))
+}
+
+/// The name that the spec at a real path has; none where it has none, or can't be read.
+pub(crate) fn name_in(real: &Path) -> Option<String> {
+    let (bytes, _) = read_plain(real, MAX_BYTES + 1).ok()?;
+    Some(Spec::parse(&bytes, OS).ok()?.name?.to_string())
 }
 
 /// Reads at most `most` bytes of a plain file at a real path, never waiting, and

@@ -230,7 +230,11 @@ pub fn make_sandbox(caller: &Caller) -> Result<PathBuf> {
     home(caller)?.make(&SANDBOX)
 }
 
-fn home(caller: &Caller) -> Result<Home> {
+/// The home that the caller's settings are in.
+///
+/// # Errors
+/// The caller has none.
+pub fn home(caller: &Caller) -> Result<Home> {
     Home::of(caller, &Accounts::of(caller.uid, caller.gid)).ok_or_else(|| {
         Error::Refused(
             "you have no home folder in which Link's settings could be; set HOME to one of yours"

@@ -10,6 +10,9 @@ pub enum Invalid {
     /// A spec's name that isn't plain.
     #[error("'{}' can't be a name: names are 1 to 32 of a-z, 0-9 and -", text(.0))]
     Name(String),
+    /// A name with a `-` at one of its ends.
+    #[error("'{}' can't be a name: begin and end it with a letter or a number", text(.0))]
+    OuterDash(String),
     /// A spec's name that one of Link's own sandboxes could have.
     #[error("'{}' is how Link names its own sandboxes: choose another name", text(.0))]
     NameTaken(String),

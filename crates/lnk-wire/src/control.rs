@@ -3,16 +3,21 @@
 //! A question is one line of JSON, and so is its answer. Sockets of runs that were
 //! killed stay behind; whoever lists removes them.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, fstat, mkdirat, openat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, chmodat, fstat, mkdirat, openat, readlinkat, statat, symlinkat,
+    unlinkat,
+};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -28,6 +33,9 @@ pub(crate) const FOLDER: &str = "run";
 /// Held while a socket is made or a dead one removed.
 const LOCK: &str = "lock";
 const SOCKET: &str = ".sock";
+/// What ends the name of the link beside a socket that says which spec the sandbox has:
+/// to be known also of one that doesn't answer. It leads nowhere; it says `name:path`.
+const SPEC: &str = ".spec";
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the lock is tried meanwhile.
@@ -128,6 +136,17 @@ pub struct Told {
     pub silent: Vec<String>,
 }
 
+/// A running sandbox with a wire, by what stands beside its socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Its name.
+    pub name: String,
+    /// What its pauses belong to.
+    pub lasting: Lasting,
+    /// The name that its spec had when it began.
+    pub spec: Option<String>,
+}
+
 /// The wires that run.
 #[derive(Clone, Debug, Default)]
 pub struct Running {
@@ -164,20 +183,35 @@ impl Listener {
             Err(Errno::CONNREFUSED) => unlinkat(&folder, &file, AtFlags::empty())?,
             _ => return Err(Errno::ADDRINUSE.into()),
         }
+        // Left by an earlier one of the name.
+        remove(&folder, &spec_link(name))?;
         let socket = new_socket()?;
         rustix::net::bind(&socket, &address(&folder, &file)?)?;
         chmodat(&folder, &file, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
         rustix::net::listen(&socket, BACKLOG)?;
         let id = id(&folder, &file)?;
-        Ok(Listener { socket, folder, name: file, id })
+        Ok(Listener { socket, folder, name: name.to_owned(), id })
+    }
+
+    /// Says whose the sandbox is, for whoever doesn't ask the wire.
+    ///
+    /// # Errors
+    /// The folder can't be written.
+    pub fn belongs_to(&self, lasting: &Lasting, spec: Option<&str>) -> io::Result<()> {
+        let Lasting::Spec(path) = lasting else { return Ok(()) };
+        let mut says = format!("{}:", spec.unwrap_or_default()).into_bytes();
+        says.extend(path.as_os_str().as_bytes());
+        Ok(symlinkat(OsStr::from_bytes(&says), &self.folder, spec_link(&self.name))?)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // Where that fails, whoever lists removes it.
-        if id(&self.folder, &self.name) == Ok(self.id) {
-            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+        let file = format!("{}{SOCKET}", self.name);
+        if id(&self.folder, &file) == Ok(self.id) {
+            let _ = remove(&self.folder, &spec_link(&self.name));
+            let _ = unlinkat(&self.folder, &file, AtFlags::empty());
         }
     }
 }
@@ -245,6 +279,46 @@ pub fn list(settings: &Path) -> io::Result<Running> {
     wires.sort_by(|a, b| a.name.cmp(&b.name));
     silent.sort();
     Ok(Running { wires, silent })
+}
+
+/// The sandboxes whose wires run, without asking any: also those that don't answer.
+/// Sockets of runs that are dead are removed.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn present(settings: &Path) -> io::Result<Vec<Present>> {
+    let Some(folder) = open_folder(settings)? else { return Ok(Vec::new()) };
+    let (mut present, mut any_dead) = (Vec::new(), false);
+    for name in names(&folder)? {
+        match connect(&folder, &format!("{name}{SOCKET}")) {
+            Err(Errno::CONNREFUSED) => any_dead = true,
+            // It ended just now.
+            Err(Errno::NOENT) => {}
+            Ok(_) | Err(_) => present.push(Present::read(&folder, name)?),
+        }
+    }
+    if any_dead {
+        remove_dead(&folder)?;
+    }
+    present.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(present)
+}
+
+impl Present {
+    fn read(folder: &OwnedFd, name: String) -> io::Result<Present> {
+        let says = match readlinkat(folder, spec_link(&name), Vec::new()) {
+            Ok(says) => says.into_bytes(),
+            Err(Errno::NOENT) => {
+                return Ok(Present { lasting: Lasting::Run(name.clone()), name, spec: None });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let colon = says.iter().position(|byte| *byte == b':').ok_or(Errno::INVAL)?;
+        let path = PathBuf::from(OsStr::from_bytes(&says[colon + 1..]));
+        let spec = Some(String::from_utf8_lossy(&says[..colon]).into_owned());
+        let spec = spec.filter(|spec| !spec.is_empty());
+        Ok(Present { name, lasting: Lasting::Spec(path), spec })
+    }
 }
 
 /// Tells every running wire of a change, and to read again whether it's closed. One that
@@ -350,10 +424,23 @@ fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
     for name in names(folder)? {
         let file = format!("{name}{SOCKET}");
         if connect(folder, &file).is_err_and(|error| error == Errno::CONNREFUSED) {
+            remove(folder, &spec_link(&name))?;
             unlinkat(folder, &file, AtFlags::empty())?;
         }
     }
     Ok(())
+}
+
+fn spec_link(name: &str) -> String {
+    format!("{name}{SPEC}")
+}
+
+/// Removes a file that may not be there.
+fn remove(folder: &OwnedFd, file: &str) -> Result<(), Errno> {
+    match unlinkat(folder, file, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
 }
 
 /// The names of the sandboxes that have a socket.
@@ -546,6 +633,41 @@ mod tests {
         assert_eq!(running.wires.len(), 1);
         assert!(started.elapsed() < 2 * PATIENCE);
         drop(hanging);
+    }
+
+    #[test]
+    fn whose_a_sandbox_is_is_known_of_one_that_doesnt_answer() {
+        let settings = tempfile::tempdir().unwrap();
+        let folder = settings.path().join("run");
+        let lasting = Lasting::Spec(OsStr::from_bytes(b"/a:\xff/app.toml").into());
+        let named = Listener::bind(settings.path(), "run-1").unwrap();
+        named.belongs_to(&lasting, Some("app")).unwrap();
+        let nameless = Listener::bind(settings.path(), "run-2").unwrap();
+        nameless.belongs_to(&lasting, None).unwrap();
+        let bare = Listener::bind(settings.path(), "run-3").unwrap();
+        bare.belongs_to(&Lasting::Run("run-3".into()), None).unwrap();
+        let is = |name: &str, lasting: &Lasting, spec: Option<&str>| Present {
+            name: name.into(),
+            lasting: lasting.clone(),
+            spec: spec.map(str::to_owned),
+        };
+        let third = is("run-3", &Lasting::Run("run-3".into()), None);
+        let first = is("run-1", &lasting, Some("app"));
+        let all = [first, is("run-2", &lasting, None), third.clone()];
+        assert_eq!(present(settings.path()).unwrap(), all);
+        drop((named, nameless));
+        assert_eq!(present(settings.path()).unwrap(), [third]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the lock, and run-3's socket");
+        // Of one that was killed nothing stays, nor is it the next one's.
+        for name in ["run-4", "run-5"] {
+            drop(UnixListener::bind(folder.join(format!("{name}.sock"))).unwrap());
+            std::os::unix::fs::symlink("app:/app.toml", folder.join(format!("{name}.spec")))
+                .unwrap();
+        }
+        let _next = Listener::bind(settings.path(), "run-5").unwrap();
+        let names: Vec<_> = present(settings.path()).unwrap();
+        assert_eq!(names[1], is("run-5", &Lasting::Run("run-5".into()), None));
+        assert_eq!((names.len(), folder.join("run-4.spec").is_symlink()), (2, false));
     }
 
     #[test]

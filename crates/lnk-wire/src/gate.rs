@@ -371,7 +371,7 @@ mod tests {
 
     fn whose(spec: &str) -> Whose {
         Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: Some("app".into()) },
+            sandbox: Sandbox { name: "run-1".into(), spec: Some("app".into()), spec_path: None },
             lasting: Lasting::Spec(spec.into()),
             pauses_itself: true,
         }

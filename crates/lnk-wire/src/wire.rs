@@ -118,6 +118,10 @@ impl Wire {
         let log = Log::open(settings, whose.sandbox.clone(), Arc::clone(&traffic));
         let log = log.map_err(on(settings.join(FILE)))?;
         let control = control::Listener::bind(settings, &whose.sandbox.name);
+        let control = control.and_then(|control| {
+            control.belongs_to(&whose.lasting, whose.sandbox.spec.as_deref())?;
+            Ok(control)
+        });
         let control = control.map_err(on(settings.join(control::FOLDER)))?;
         // After the socket is there: what changes from now on is said at it.
         let state = State::open(settings).map_err(on(settings.to_owned()))?;

@@ -100,9 +100,9 @@ read -r line <&3; echo \"open $line\"; cat <&3; echo ended; cat";
             .stderr_has("the wire of app is paused: by hand");
         lnk(env, "pause ./app.toml").ok().stdout_has("was paused already.");
         assert_eq!(paused(env), ["app: by hand"]);
-        lnk(env, "paused").ok().quiet().stdout_has("app (").stdout_has("  by hand\n");
+        lnk(env, "paused").ok().quiet().stdout_has("\napp      20").stdout_has("  by hand  /");
         lnk(env, "resume app").ok().stdout_has("is resumed: 0 wires opened.");
-        lnk(env, "resume app.toml").ok().stdout_has("app.toml isn't paused.\n");
+        lnk(env, "resume app.toml").ok().stdout_has("app.toml) isn't paused.\n");
         asked(env, &net, OPEN).prints("1*200\n").quiet();
         lnk(env, "paused").ok().prints("").stderr_has("No wire is closed.\n");
 
@@ -344,7 +344,7 @@ fn a_wrong_name_leads_to_the_right_ones() {
         app(env);
         lnk(env, "pause nobody")
             .fails_with(125)
-            .stderr_has("nobody: no sandbox is called this, and none with a wire runs; ");
+            .stderr_has("nobody: no sandbox is called this, and none is known; ");
         let program = ["bash", "-c", "echo runs; sleep infinity"];
         let mut sandbox = run(env, &net, "--spec app.toml --yes", program).spawn();
         sandbox.wait_for_stdout("runs\n");
@@ -363,14 +363,24 @@ fn a_check_is_refused_by_design_and_pauses_nothing() {
     each!(|env| {
         let hosts = env.home().join("hosts");
         net.names(&hosts, &network::NAMES);
-        let check = || {
+        let check = |spec: &str| {
             let words =
                 ["sandbox", "check", "--read", ".", "--internet-host", "origin.test.example"];
+            let words = words.into_iter().chain(spec.split_whitespace());
             env.lnk(words).within(&net).replaced("/etc/hosts", &hosts).run()
         };
-        check().ok().stdout_has("blocked").has_not("paused");
+        check("").ok().stdout_has("blocked").has_not("paused");
         assert!(pauses(env).is_empty() && paused(env).is_empty());
         lnk(env, "stop").ok();
-        check().fails_with(125).stderr_has("every wire is stopped");
+        check("").fails_with(125).stderr_has("every wire is stopped");
+        lnk(env, "stop --off").ok();
+        app(env);
+        check("--spec app.toml --yes").ok();
+        lnk(env, "pause app").ok();
+        check("--spec app.toml").fails_with(125).stderr_has(
+            "the wire of app is paused (by hand), so it can't be tried: 'lnk sandbox resume app' \
+             opens it\n",
+        );
+        check("").ok();
     });
 }

@@ -206,6 +206,11 @@ fn the_key_is_the_specs_by_its_path_or_the_write_folders() {
         env.write("two.toml", text);
         env.folder("sub");
         env.link("one.toml", "link.toml");
+        for spec in ["one.toml", "two.toml"] {
+            let refused = env.lnk(["sandbox", "key", "--spec", spec]).run().fails_with(125);
+            refused.prints("").stderr_has("hasn't run here before, so it has no SSH key: ");
+            env.lnk(["sandbox", "run", "--spec", spec, "--yes", "--", "true"]).run().ok();
+        }
         let keys = ["--write .", "--write sub", "--spec one.toml", "--spec two.toml"];
         let keys = keys.map(|words| key(env, words));
         for (number, one) in keys.iter().enumerate() {
@@ -232,6 +237,37 @@ fn the_key_is_the_specs_by_its_path_or_the_write_folders() {
             .run()
             .fails_with(125)
             .stderr_has("isn't a folder");
+    });
+}
+
+#[test]
+fn a_folder_that_no_grant_opens_has_no_key() {
+    each!(|env| {
+        env.lnk(["sandbox", "key", "--write", "."]).run().ok();
+        let settings = env.home().join(".config/lnk");
+        let home = env.home().to_owned();
+        for folder in ["/".as_ref(), "/etc".as_ref(), home.as_path(), settings.as_path()] {
+            let words =
+                |command| ["sandbox".as_ref(), command, "--write".as_ref(), folder.as_os_str()];
+            let refused = env.lnk(words("key".as_ref())).run().fails_with(125).prints("");
+            let run = words("run".as_ref()).into_iter().chain(["true".as_ref()]);
+            assert_eq!(refused.stderr, env.lnk(run).run().fails_with(125).stderr);
+        }
+        let keys = std::fs::read_dir(settings.join("sandbox/keys")).expect("one was made");
+        assert_eq!(keys.count(), 1);
+    });
+}
+
+#[test]
+fn a_key_of_a_folder_with_a_space_is_named_without_quotes_in_quotes() {
+    each!(|env| {
+        env.folder("a b");
+        let words =
+            ["sandbox", "run", "--write", "a b", "--read", ".", "--internet-host", "a.example"];
+        let words = words.into_iter().chain(["--tcp", "a.example:22", "--", "true"]);
+        let line =
+            format!("(lnk sandbox key --write '{}/a b' prints it again)", env.project().display());
+        env.lnk(words).run().ok().stderr_has(&line);
     });
 }
 

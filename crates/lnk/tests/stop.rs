@@ -130,6 +130,11 @@ fn origin_told(env: &TestEnv, net: &Net, begun: u64) -> (u64, u64) {
     (number(open), number(last).saturating_sub(begun))
 }
 
+/// Whose wires they are, which is said of root's.
+fn of(env: &TestEnv) -> &'static str {
+    if env.user.name == "root" { " of root" } else { "" }
+}
+
 fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or_else(|_| panic!("no number: {text}"))
 }
@@ -145,10 +150,11 @@ fn all_busy_tunnels_of_all_sandboxes_end_within_a_second_and_open_again() {
         for sandbox in &mut sandboxes {
             sandbox.wait_for_stdout("busy\n");
         }
+        let of = of(env);
         let begun = now();
-        env.lnk(["sandbox", "stop"]).run().ok().quiet().prints(
-            "Stopped: 20 wires closed, 200 calls ended. 'lnk sandbox stop --off' opens them.\n",
-        );
+        env.lnk(["sandbox", "stop"]).run().ok().quiet().prints(&format!(
+            "Stopped: 20 wires{of} closed, 200 calls ended. 'lnk sandbox stop --off' opens them.\n",
+        ));
         let (open, taken) = origin_told(env, &net, begun);
         assert_eq!(open, 200);
         assert!(taken < 1000, "the last ended after {taken} ms");
@@ -157,9 +163,16 @@ fn all_busy_tunnels_of_all_sandboxes_end_within_a_second_and_open_again() {
                 "every wire is stopped, this sandbox's too: 'lnk sandbox stop --off'",
             );
         }
-        env.lnk(["sandbox", "stop"]).run().ok().stdout_has("Stopped already: 0 wires closed");
+        env.lnk(["sandbox", "stop"])
+            .run()
+            .ok()
+            .stdout_has(&format!("Stopped already: 0 wires{of} closed"));
         env.lnk(["sandbox", "paused"]).run().ok().quiet().stdout_has("lnk sandbox stop");
-        env.lnk(["sandbox", "stop", "--off"]).run().ok().quiet().prints("20 wires opened.\n");
+        env.lnk(["sandbox", "stop", "--off"])
+            .run()
+            .ok()
+            .quiet()
+            .prints(&format!("20 wires{of} opened.\n"));
         for mut sandbox in sandboxes {
             sandbox.wait_for_stdout("again HTTP/1.1 200 ");
             sandbox.wait().ok();
@@ -204,7 +217,11 @@ p = socket.create_connection(('127.0.0.1', 40781))
 p.sendall(b'CONNECT 10.77.0.2:7000 HTTP/1.1\\r\\n\\r\\n')
 print(p.makefile().read(), end='')";
         let ask = || run(env, &net, "--lan-host 10.77.0.2", ["timeout", "3", "python3", "-c", ask]);
-        env.lnk(["sandbox", "stop"]).run().ok().quiet().stdout_has("Stopped: 0 wires closed");
+        env.lnk(["sandbox", "stop"])
+            .run()
+            .ok()
+            .quiet()
+            .stdout_has(&format!("Stopped: 0 wires{} closed", of(env)));
         let stopped = "every wire is stopped, this sandbox's too";
         ask()
             .run()
@@ -214,8 +231,14 @@ print(p.makefile().read(), end='')";
             .stderr_has(stopped);
         // One without a wire has nothing to say.
         env.lnk(["sandbox", "run", "--read", ".", "--", "true"]).run().ok().quiet();
-        env.lnk(["sandbox", "stop", "--off"]).run().ok().prints("0 wires opened.\n");
-        env.lnk(["sandbox", "stop", "--off"]).run().ok().prints("Nothing was stopped.\n");
+        env.lnk(["sandbox", "stop", "--off"])
+            .run()
+            .ok()
+            .prints(&format!("0 wires{} opened.\n", of(env)));
+        env.lnk(["sandbox", "stop", "--off"])
+            .run()
+            .ok()
+            .prints(&format!("Nothing{} was stopped.\n", of(env)));
         ask().run().fails_with(124).has_not(stopped);
     });
 }
@@ -255,7 +278,10 @@ print('ended', end(tunnel), flush=True)
 print('refused', end(socket.create_connection(('127.0.0.1', 7001))), flush=True)";
         let mut sandbox = run(env, &net, "--port 7001", ["python3", "-c", program]).spawn();
         sandbox.wait_for_stdout("open\n");
-        env.lnk(["sandbox", "stop"]).run().ok().stdout_has("Stopped: 1 wire closed, 1 call ended.");
+        env.lnk(["sandbox", "stop"])
+            .run()
+            .ok()
+            .stdout_has(&format!("Stopped: 1 wire{} closed, 1 call ended.", of(env)));
         sandbox.wait_for_stdout("ended b''\nrefused b''\n");
         sandbox.wait().ok();
         env.lnk(["sandbox", "stop", "--off"]).run().ok();
@@ -273,7 +299,7 @@ fn a_wire_whose_lnk_hangs_is_told_of_and_closes_once_it_goes_on() {
         env.lnk(["sandbox", "stop"])
             .run()
             .fails_with(1)
-            .stdout_has("Stopped: 0 wires closed")
+            .stdout_has(&format!("Stopped: 0 wires{} closed", of(env)))
             .stderr_has(
                 "doesn't answer: its lnk is stopped or busy, and does so once it goes on\n",
             );

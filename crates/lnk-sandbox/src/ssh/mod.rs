@@ -8,14 +8,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use lnk_spec::endpoint::Endpoint;
-use lnk_spec::shown;
+use lnk_spec::{Spec, shown};
 
 use crate::account::Accounts;
 use crate::caller::Caller;
+use crate::consent::Question;
 use crate::env::Environment;
 use crate::error::{Error, Result, failed};
+use crate::mountinfo::Mounts;
+use crate::never::{Asked, Never};
 use crate::paths::Held;
-use crate::policy::home_folder;
+use crate::policy::{home_folder, refuse_read_only_mount};
 use crate::spec_file::{SpecFile, read_plain};
 use crate::state::{Home, Settings};
 
@@ -133,8 +136,8 @@ impl Ssh {
         Ok(Some((
             format!(
                 "made an SSH key for this sandbox; add it where it should be let in, as a deploy \
-                 key, say ('lnk sandbox key {}' prints it again): {public}",
-                owner.flag()
+                 key, say ({} prints it again): {public}",
+                shown::command(&format!("lnk sandbox key {}", owner.flag()))
             ),
             true,
         )))
@@ -240,23 +243,47 @@ fn keep_in(folder: &Path, new: Vec<HostKey>) -> Result<Vec<HostKey>> {
 }
 
 /// The public half of a sandbox's key, which is made where there is none yet: the
-/// sandbox of a spec, or the one of a write folder. One line, without its end.
+/// sandbox of a spec that was agreed to, or the one of a write folder. One line, without
+/// its end. Warnings are lines to show in any case.
 ///
 /// # Errors
-/// [`Error::Refused`] inside a sandbox, and for what is no spec or no folder; what
-/// [`Key::find_or_make`] says.
-pub fn public_key(of: &Typed, caller: &Caller) -> Result<String> {
+/// [`Error::Refused`] inside a sandbox, for what is no spec, or one that nobody agreed
+/// to, and for what no `--write` opens; what [`Key::find_or_make`] says.
+pub fn public_key(of: &Typed, caller: &Caller, warnings: &mut Vec<String>) -> Result<String> {
     crate::run::refuse_inside()?;
-    let owner = match of {
-        Typed::Spec(typed) => Owner::Spec(SpecFile::read(typed, caller)?.real),
-        Typed::Folder(typed) => Owner::Folder(folder(typed, caller)?),
+    let (owner, spec) = match of {
+        Typed::Folder(typed) => (Owner::Folder(folder(typed, caller)?), None),
+        Typed::Spec(typed) => {
+            let spec = SpecFile::read(typed, caller)?;
+            (Owner::Spec(spec.real.clone()), Some(spec))
+        }
     };
     let accounts = Accounts::of(caller.uid, caller.gid);
     let home = Home::of(caller, &accounts).ok_or_else(|| {
         Error::Refused("you have no home folder to keep it in; set HOME to one of yours".into())
     })?;
-    let key = Key::find_or_make(&Settings::open(&home)?, &owner)?;
+    let settings = Settings::open(&home)?;
+    let key = match (Key::find(&settings, &owner)?, spec) {
+        (Some(key), _) => key,
+        (None, Some(spec)) => {
+            refuse_not_agreed(&spec, caller, warnings)?;
+            Key::find_or_make(&settings, &owner)?
+        }
+        (None, None) => Key::find_or_make(&settings, &owner)?,
+    };
     key.public().map_err(failed("the sandbox's SSH key"))
+}
+
+/// A key for a spec that never ran is one that somebody may let in unseen.
+fn refuse_not_agreed(spec: &SpecFile, caller: &Caller, warnings: &mut Vec<String>) -> Result<()> {
+    let grants = spec.grants(&Spec::default(), caller)?;
+    match Question::of(spec, grants, warnings) {
+        None => Ok(()),
+        Some(question) => Err(Error::Refused(format!(
+            "{}, so it has no SSH key: run it once and agree to what it opens, then ask again",
+            question.why
+        ))),
+    }
 }
 
 /// A sandbox as it was typed.
@@ -276,6 +303,10 @@ fn folder(typed: &Path, caller: &Caller) -> Result<PathBuf> {
         let typed = shown::word(typed);
         return Err(Error::Refused(format!("--write {typed}: it isn't a folder; name one")));
     }
+    let asked = Asked { key: "write", by_spec: false };
+    let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
+    Never::of(caller, &accounts, home.as_deref(), &mounts, true).judge(asked, &held, &mounts)?;
+    refuse_read_only_mount(asked, &held)?;
     Ok(held.real)
 }
 

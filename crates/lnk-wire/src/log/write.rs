@@ -129,7 +129,7 @@ impl Log {
     /// A call whose target can't be read. Of the target only what may be a host
     /// and port is kept: never a path or a password.
     pub fn unknown_call(&self, target: &[u8]) -> Call {
-        let host = authority(target).map(|host| super::bounded(host, super::MAX_NAME));
+        let host = authority(target).map(|host| super::bounded(host, super::MAX_HOST));
         self.new_call(Verb::Unknown, host, None)
     }
 

@@ -76,7 +76,7 @@ impl Proxy {
         let address = socket.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let traffic = Arc::new(Traffic::start());
-        let sandbox = Sandbox { name: "run-1".into(), spec: None };
+        let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
         let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
         let counted = Arc::clone(&traffic);
         let calls = move || Rc::new(calls(log, counted));
@@ -121,7 +121,7 @@ fn shown(line: &Line) -> String {
 
 /// A wire's gate, by what is kept.
 fn gate(state: Option<State>) -> Arc<Gate> {
-    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
     let whose = Whose { sandbox, lasting: Lasting::Run("run-1".into()), pauses_itself: true };
     Arc::new(Gate::new(whose, state, Box::new(|_| {})))
 }

@@ -14,7 +14,10 @@ use crate::ui;
 /// A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
 /// never one of yours. It is known by its spec, or by its first --write folder where
 /// there is none. The key is made here if there is none yet; a sandbox whose SSH
-/// server is at another port has it from then on.
+/// server is at another port has it from then on. A spec has one once you agreed to
+/// what it opens.
+///
+/// key exits with 0, and with 125 where there is no key.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
@@ -36,6 +39,9 @@ pub fn key(args: Args) -> Result<u8> {
         (Some(spec), _) => Typed::Spec(spec),
         (None, folder) => Typed::Folder(folder.unwrap_or_default()),
     };
-    ui::page(&public_key(&typed, &caller()?)?)?;
+    let mut warnings = Vec::new();
+    let key = public_key(&typed, &caller()?, &mut warnings);
+    warnings.iter().for_each(|line| ui::failure(line));
+    ui::page(&key?)?;
     Ok(0)
 }
