@@ -195,6 +195,8 @@ fn a_wire_whose_thread_is_busy_is_closed_all_the_same() {
         };
         Calls { judge: Box::new(judge), ..calls }
     });
+    // It goes on before the wire is waited for.
+    let hold = hold;
     let mut tunnel = proxy.client();
     tunnel.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
     tunnel.head();
