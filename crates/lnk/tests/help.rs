@@ -770,7 +770,9 @@ fn lnk_sandbox_key() {
     there is none. The key is made here if there is none yet; a sandbox whose SSH
     server is at another port has it from then on.
 
-    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>>
+    With --forget it forgets the host key of a server instead, which was changed.
+
+    Usage: lnk sandbox key [OPTIONS] <--spec <FILE>|--write <PATH>>
 
     Options:
           --write <PATH>
@@ -783,7 +785,12 @@ fn lnk_sandbox_key() {
           --spec <FILE>
               The spec that the sandbox is run with
 
-    Example:
+    Forget a server:
+          --forget <HOST>
+              A server whose host key it is to forget; '*.x' for every name under x
+
+    Examples:
       lnk sandbox key --write ~/code/app
+      lnk sandbox key --forget forge.example.com --write ~/code/app
     "#);
 }

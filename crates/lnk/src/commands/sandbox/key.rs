@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use lnk_sandbox::ssh::{Typed, public_key};
+use lnk_sandbox::spec::host::HostPattern;
+use lnk_sandbox::ssh::{Typed, forget, public_key};
 
 use super::caller;
 use super::flags::A_SPEC;
 use crate::error::Result;
 use crate::ui;
+
+/// The heading of what is about servers.
+const SSH: &str = "Forget a server";
 
 /// Print a sandbox's own SSH key, the public half
 ///
@@ -15,10 +19,12 @@ use crate::ui;
 /// never one of yours. It is known by its spec, or by its first --write folder where
 /// there is none. The key is made here if there is none yet; a sandbox whose SSH
 /// server is at another port has it from then on.
+///
+/// With --forget it forgets the host key of a server instead, which was changed.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
-    after_long_help = "Example:\n  lnk sandbox key --write ~/code/app",
+    after_long_help = "Examples:\n  lnk sandbox key --write ~/code/app\n  lnk sandbox key --forget forge.example.com --write ~/code/app",
     group(clap::ArgGroup::new("whose").required(true).args(["spec", "write"]))
 )]
 pub struct Args {
@@ -29,6 +35,10 @@ pub struct Args {
     /// The folder that it is run with, without a spec
     #[arg(long, value_name = "PATH")]
     write: Option<PathBuf>,
+
+    /// A server whose host key it is to forget; '*.x' for every name under x
+    #[arg(long, value_name = "HOST", help_heading = SSH)]
+    forget: Option<HostPattern>,
 }
 
 pub fn key(args: Args) -> Result<u8> {
@@ -36,6 +46,11 @@ pub fn key(args: Args) -> Result<u8> {
         (Some(spec), _) => Typed::Spec(spec),
         (None, folder) => Typed::Folder(folder.unwrap_or_default()),
     };
-    ui::page(&public_key(&typed, &caller()?)?)?;
+    let caller = caller()?;
+    let text = match args.forget {
+        Some(hosts) => forget(&typed, &hosts, &caller)?.join("\n"),
+        None => public_key(&typed, &caller)?,
+    };
+    ui::page(&text)?;
     Ok(0)
 }
