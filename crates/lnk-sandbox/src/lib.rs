@@ -37,6 +37,7 @@ pub mod state;
 pub mod stdio;
 pub mod system;
 pub mod trusted;
+mod unasked;
 
 pub use caller::Caller;
 pub use error::Error;

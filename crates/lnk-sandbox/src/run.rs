@@ -17,6 +17,7 @@ use crate::linux::begun::Begun;
 use crate::linux::execs::Executed;
 use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::launch::{Ended, Launch, Served};
+use crate::network::Network;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::programs::Programs;
@@ -27,7 +28,7 @@ use crate::request::{Renderer, Request};
 use crate::ssh::Ssh;
 use crate::ssh::key::Owner;
 use crate::state::Settings;
-use crate::{gitconfig, not_run, notification, programs};
+use crate::{gitconfig, not_run, notification, programs, unasked};
 
 /// Something worth a line while or after a program runs.
 #[derive(Clone, Debug)]
@@ -93,11 +94,6 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let gitconfig =
         gitconfig::git_identity(&gitconfig::files(caller, &policy.home_real), &policy.home_real);
     let ssh = ssh(request, &policy, settings.as_ref())?;
-    match ssh.as_ref().map(Ssh::notice).transpose()?.flatten() {
-        Some((line, true)) => on_notice(Notice::Warning(line)),
-        Some((line, false)) => on_notice(Notice::Hint(line)),
-        None => {}
-    }
     let plan = Plan::new(
         &policy,
         caller,
@@ -141,8 +137,14 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         settings: settings.folder(),
         on_closed: &on_closed,
     });
+    let on_start = || {
+        let line = ssh.as_ref().map(Ssh::start).transpose()?.flatten();
+        line.map(Notice::Warning).into_iter().for_each(on_notice);
+        Ok(())
+    };
     let launch = Launch {
         plan: &plan,
+        on_start: &on_start,
         served,
         replace: &replace,
         on_program: &on_program,
@@ -163,9 +165,10 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
-    let (unheard, unlogged, uncounted) = (ended.unheard_programs, ended.unlogged, ended.uncounted);
+    let (unheard, uncounted) = (ended.unheard_programs, ended.uncounted);
+    let unlogged = ended.carried.map_or(0, |carried| carried.unlogged);
     let accepted = ssh.as_ref().map(|ssh| ssh.keep(&ended.host_keys)).transpose();
-    let mut outcome = outcome(ended, request, caller, &plan);
+    let mut outcome = outcome(ended, request, &policy.network, caller, &plan);
     match told.into_inner() {
         Told::Refused(refusals) => {
             // What the kernel said of it is told already.
@@ -179,7 +182,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     // The program has run: that it will be asked again isn't the end of it.
     outcome.warnings.extend(match accepted {
         Ok(lines) => lines.unwrap_or_default(),
-        Err(error) => vec![format!("{error}; they are accepted anew next time")],
+        Err(error) => vec![format!("{error}; what ssh was shown is taken anew next time")],
     });
     if unlogged > 0 {
         let lines = if unlogged == 1 { "1 line" } else { &format!("{unlogged} lines") };
@@ -310,7 +313,13 @@ fn settings(policy: &Policy, is_protected: bool) -> Result<Option<Settings>> {
     Settings::open(home).map(Some)
 }
 
-fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {
+fn outcome(
+    ended: Ended,
+    request: &Request,
+    network: &Network,
+    caller: &Caller,
+    plan: &Plan,
+) -> Outcome {
     let message = ended
         .not_executed
         .as_ref()
@@ -322,7 +331,11 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
     };
     let sockets = ended.refused_sockets.iter();
     let sockets = sockets.map(|path| format!("refused the socket {}: {why}", shown::escaped(path)));
-    let mut refused: Vec<String> = sockets.chain(ended.refused_calls.lines()).collect();
+    let mut refused: Vec<String> = sockets.chain(ended.refused_calls.refused_lines()).collect();
+    if ended.status != 0 {
+        refused.extend(ended.failed_calls.failed_lines());
+        refused.extend(unasked::line(&ended, network, &request.program));
+    }
     if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
         refused
             .push("the repository's own files are read only: --write-dot-files opens them".into());

@@ -5,7 +5,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use lnk_spec::diff::{GrantedFiles, GrantedPath, GrantedProgram, Grants};
+use lnk_spec::endpoint::Endpoint;
 use lnk_spec::path::SpecPath;
+use lnk_spec::print::quoted;
 use lnk_spec::program::Program;
 use lnk_spec::section::Key;
 use lnk_spec::spec::{Files, MAX_BYTES};
@@ -17,7 +19,7 @@ use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::faults::Faults;
 use crate::mountinfo::Mounts;
-use crate::network::{Network, OWN, refuse_unreachable};
+use crate::network::{NOT_REACHED, Network, OWN, refuse_unreachable};
 use crate::never::{Asked, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
@@ -136,6 +138,7 @@ impl SpecFile {
             ..Grants::default()
         };
         self.refuse_own_ports(flags)?;
+        self.refuse_unreachable(flags)?;
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
         let (writable, opened) = self.opened_with(&grants.files, flags, caller);
         let finder = Finder::new(caller, &mounts, writable, opened);
@@ -215,6 +218,7 @@ impl SpecFile {
     /// [`Error::Refused`] for a path that isn't text, or an endpoint without its
     /// host.
     pub fn printed(&self, flags: Spec, caller: &Caller) -> Result<String> {
+        self.refuse_unreachable(&flags)?;
         let mut spec = self.absolute_spec();
         spec.merge(absolute_flags(flags, caller)?);
         print(&spec)
@@ -367,6 +371,30 @@ impl SpecFile {
             }
             None => Ok(()),
         }
+    }
+
+    /// Refuses endpoints of the spec's own whose hosts aren't reached, each at its place.
+    fn refuse_unreachable(&self, flags: &Spec) -> Result<()> {
+        if is_replaced(flags, "internet", "tcp") {
+            return Ok(());
+        }
+        let mut spec = self.spec.clone();
+        spec.merge(flags.clone());
+        let why = |endpoint: &Endpoint| {
+            let opener = endpoint.host_opened_by();
+            let add = if is_replaced(flags, opener.section, "hosts") {
+                format!("add {opener}: flags take the place of hosts in [{}]", opener.section)
+            } else {
+                format!("add {} to hosts in [{}]", quoted(&opener.entry), opener.section)
+            };
+            (endpoint.clone(), format!("[internet] tcp {endpoint}: {NOT_REACHED}; {add}"))
+        };
+        let refused: Vec<_> = spec.internet.unreachable(&spec.lan).map(why).collect();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let errors = Spec::refused_endpoints(&self.bytes, OS, &refused);
+        Err(Error::Spec(errors.shown(&self.typed.to_string_lossy())))
     }
 
     /// Refuses what a run needs and this version doesn't have.

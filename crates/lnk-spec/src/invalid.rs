@@ -59,6 +59,12 @@ pub enum Invalid {
     /// An endpoint without host or port.
     #[error("'{}' isn't an endpoint: write host:port, such as github.com:22", text(.0))]
     Endpoint(String),
+    /// An endpoint whose IPv6 address has no brackets, and how it may be meant.
+    #[error(
+        "'{}': it can't be told where the address ends; write {}, if that is meant",
+        text(.0), text(.1)
+    )]
+    EndpointBrackets(String, String),
     /// A port that the sandbox needs for itself.
     #[error("'{}': port {} is the sandbox's own, for {}", text(.0), .1, .2)]
     OwnPort(String, u16, &'static str),

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -30,7 +31,7 @@ use crate::log::{FILE, Log};
 use crate::paused::{Lasting, State};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
-use crate::refused::RefusedCalls;
+use crate::refused::ToldCalls;
 use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
 use crate::{dns, head, http, port};
@@ -40,6 +41,11 @@ use crate::{dns, head, http, port};
 const BACKLOG: i32 = 4096;
 /// How long accepting rests when the system has nothing left for a connection.
 const REST: Duration = Duration::from_millis(100);
+
+/// Connections that nobody heard, which wait to be written down, at most.
+const UNHEARD: usize = 64;
+/// How long one waits for it.
+const WRITTEN: Duration = Duration::from_secs(1);
 
 /// How often it's looked whether the wire is closed, where nobody says so: another run
 /// may have paused the name that they share.
@@ -86,6 +92,24 @@ pub struct Wire {
     traffic: Arc<Traffic>,
     closings: mpsc::Receiver<Closing>,
     has_closed: Arc<OwnedFd>,
+    unheard: Unheard,
+}
+
+/// Tells a wire of connections inside where nobody listens. It says of those that would
+/// be a call to a host what would open it, in the log and at the end of the run.
+#[derive(Clone, Debug)]
+pub struct Unheard(tokio::sync::mpsc::Sender<(SocketAddr, mpsc::SyncSender<()>)>);
+
+impl Unheard {
+    /// That an address and port were connected to in vain. It waits until that is
+    /// written down, a second at most; with many at a time, some aren't.
+    pub fn tell(&self, to: SocketAddr) {
+        let (written, is_written) = mpsc::sync_channel(1);
+        if self.0.try_send((to, written)).is_ok() {
+            // Who told it goes on, whatever became of it.
+            let _ = is_written.recv_timeout(WRITTEN);
+        }
+    }
 }
 
 /// A thread of a wire. It ends when this is dropped.
@@ -144,9 +168,23 @@ impl Wire {
         gate.look(None);
         let watching = Serving::watch(control, Arc::clone(&gate), Arc::clone(&traffic))?;
         let (counted, its) = (Arc::clone(&traffic), Arc::clone(&gate));
-        let calls = move || Rc::new(judged_calls(policy, log, counted, its));
+        let (tell, told) = tokio::sync::mpsc::channel(UNHEARD);
+        let calls = move || {
+            let calls = Rc::new(judged_calls(policy, log, counted, its));
+            spawn_local(refuse_unheard(told, Rc::clone(&calls)));
+            calls
+        };
         let serving = Serving::start(listeners, calls)?;
-        Ok(Wire { serving, _watching: watching, gate, traffic, closings: heard, has_closed })
+        let unheard = Unheard(tell);
+        Ok(Wire {
+            serving,
+            _watching: watching,
+            gate,
+            traffic,
+            closings: heard,
+            has_closed,
+            unheard,
+        })
     }
 
     /// What it has carried so far.
@@ -157,7 +195,7 @@ impl Wire {
 
     /// What it has refused so far.
     #[must_use]
-    pub fn refused(&self) -> RefusedCalls {
+    pub fn refused(&self) -> ToldCalls {
         self.traffic.refusals.calls()
     }
 
@@ -166,6 +204,18 @@ impl Wire {
     #[must_use]
     pub fn uncounted(&self) -> usize {
         self.gate.uncounted()
+    }
+
+    /// Calls of endpoints, and look-ups for them, that came to nothing so far.
+    #[must_use]
+    pub fn failed(&self) -> ToldCalls {
+        self.traffic.failures.calls()
+    }
+
+    /// What tells it of connections that nobody inside heard.
+    #[must_use]
+    pub fn unheard(&self) -> Unheard {
+        self.unheard.clone()
     }
 
     /// Is readable when it was closed: see [`Wire::next_closing`].
@@ -405,6 +455,17 @@ impl Watch {
                 self.found.set(Some((Instant::now(), looked)));
             }
         }
+    }
+}
+
+/// Refuses what nobody inside heard, until the wire ends.
+async fn refuse_unheard(
+    mut told: tokio::sync::mpsc::Receiver<(SocketAddr, mpsc::SyncSender<()>)>,
+    calls: Rc<Calls>,
+) {
+    while let Some((to, written)) = told.recv().await {
+        endpoints::refuse_unheard(to, &calls);
+        let _ = written.send(());
     }
 }
 

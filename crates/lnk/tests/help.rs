@@ -792,7 +792,9 @@ fn lnk_sandbox_key() {
 
     key exits with 0, and with 125 where there is no key.
 
-    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>>
+    With --forget it forgets the host key of a server instead, which was changed.
+
+    Usage: lnk sandbox key [OPTIONS] <--spec <FILE>|--write <PATH>>
 
     Options:
           --write <PATH>
@@ -805,7 +807,12 @@ fn lnk_sandbox_key() {
           --spec <FILE>
               The spec that the sandbox is run with
 
-    Example:
+    Forget a server:
+          --forget <HOST>
+              A server whose host key it is to forget; '*.x' for every name under x
+
+    Examples:
       lnk sandbox key --write ~/code/app
+      lnk sandbox key --forget forge.example.com --write ~/code/app
     "#);
 }

@@ -16,6 +16,8 @@ const MAX_UDP: usize = 1232;
 const HEADER: usize = 12;
 /// Bytes of a name at most (RFC 1035, 2.3.4).
 const MAX_NAME: usize = 255;
+/// Bytes of a service's name at most (RFC 6335, 5.1).
+const MAX_SERVICE: usize = 15;
 /// Names that lead to each other, followed at most.
 const MAX_CHAIN: usize = 8;
 /// Pointers of one name, followed at most: a name server writes one.
@@ -203,6 +205,14 @@ impl Question {
         labels(&self.name)
     }
 
+    /// The name as text, in lower case, each one's its own: in a label what isn't a letter,
+    /// a digit, a hyphen or an underscore is escaped (RFC 4343, 2.1).
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        let labels: Vec<String> = self.labels().map(shown_label).collect();
+        if labels.is_empty() { ".".to_owned() } else { labels.join(".") }
+    }
+
     /// The answer, of so many bytes at most: it has no records where they don't fit,
     /// and says so.
     #[must_use]
@@ -312,10 +322,31 @@ impl Record {
     }
 }
 
+fn shown_label(label: &[u8]) -> String {
+    let shown = label.iter().map(|byte| match byte {
+        _ if is_plain(byte) => char::from(byte.to_ascii_lowercase()).to_string(),
+        b'.' | b'\\' => format!("\\{}", char::from(*byte)),
+        _ => format!("\\{byte:03}"),
+    });
+    shown.collect()
+}
+
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_".contains(byte)
+}
+
+/// Whether a label is a service's: an underscore, and 1 to 15 letters, digits, hyphens or
+/// underscores (RFC 2782; RFC 6335, 5.1). Whatever else it could hold, a name server
+/// would hear it.
+#[must_use]
+pub fn is_service(label: &[u8]) -> bool {
+    let name = label.strip_prefix(b"_");
+    name.is_some_and(|name| (1..=MAX_SERVICE).contains(&name.len()) && name.iter().all(is_plain))
+}
+
 /// A host's name of labels; none where they are of anything else.
 #[must_use]
 pub fn host_name<'l>(labels: impl Iterator<Item = &'l [u8]>) -> Option<HostName> {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let mut text = String::new();
     for label in labels {
         if !label.iter().all(is_plain) {
@@ -467,6 +498,41 @@ mod tests {
         match answer {
             Answer::Records(records) => records,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_two_names_are_shown_alike() {
+        let shown = |labels: &[&[u8]]| {
+            let labels = labels.iter().flat_map(|label| [&[label.len() as u8], *label].concat());
+            Question::new(1, &labels.chain([0]).collect::<Vec<_>>(), A).shown_name()
+        };
+        assert_eq!(shown(&[b"_X", b"Db-1", b"example"]), "_x.db-1.example");
+        assert_eq!(shown(&[b"a.b:443 allowed.com"]), "a\\.b\\058443\\032allowed\\.com");
+        assert_eq!(shown(&[b"a\\", b"\x1b\xff\n"]), "a\\\\.\\027\\255\\010");
+        assert_eq!(shown(&[]), ".");
+    }
+
+    #[test]
+    fn a_service_is_short_and_plain() {
+        for label in ["_mongodb", "_x", "_etcd-server-ssl", "_XMPP-client", "_a_b"] {
+            assert!(is_service(label.as_bytes()), "{label}");
+        }
+        for label in
+            ["", "_", "x", "_a.b", "_a b", "_a\u{e9}", "_a:1", "_sixteen-letters-", "_\x07"]
+        {
+            assert!(!is_service(label.as_bytes()), "{label}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shown_name_is_words_of_plain_text(label in proptest::collection::vec(any::<u8>(), 1..63)) {
+            let name = [&[label.len() as u8], &label[..], &[0]].concat();
+            let shown = Question::new(1, &name, A).shown_name();
+            let is_word = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+            prop_assert!(shown.bytes().all(is_word), "{}", shown);
+            prop_assert_eq!(shown.replace("\\.", "").matches('.').count(), 0);
         }
     }
 

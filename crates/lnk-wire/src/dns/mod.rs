@@ -38,6 +38,9 @@ const REST: Duration = Duration::from_millis(100);
 /// Seconds that an address may be kept. It stands for its name for all of the run.
 const TTL: u32 = 60;
 
+/// Closed services that are named at most, of those that one name leads to.
+const MAX_NAMED: usize = 8;
+
 /// What a question is answered with.
 type Answered = (Rcode, Vec<Record>);
 
@@ -152,12 +155,14 @@ fn judge(question: &Question, calls: &Calls) -> Judged {
         Some(_) if matches!(question.kind, SRV | TXT) => Judged::Outside,
         Some(name) => Judged::Answered(stand_in(question, &name, calls)),
         None => {
-            let reason =
-                "no endpoint has this name: add --tcp HOST:PORT, or it to tcp in [internet]";
+            let reason = match name_of(question) {
+                Some(name) => calls.endpoints.no_name(&name),
+                None => "no endpoint has such a name".to_owned(),
+            };
             match question.kind {
                 // The look-up's question for an A counts.
-                AAAA => calls.log.turned_away(&call(question, calls), reason),
-                _ => calls.turned_away(&call(question, calls), reason, false),
+                AAAA => calls.log.turned_away_with_another(&call(question, calls), &reason),
+                _ => calls.turned_away(&call(question, calls), &reason, false),
             }
             Judged::Answered((Rcode::NxDomain, Vec::new()))
         }
@@ -171,7 +176,7 @@ fn name_of(question: &Question) -> Option<HostName> {
     let host = match labels.as_slice() {
         [service, protocol, host @ ..]
             if question.kind == SRV
-                && service.starts_with(b"_")
+                && message::is_service(service)
                 && protocol.eq_ignore_ascii_case(b"_tcp") =>
         {
             host
@@ -219,8 +224,11 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
     let closing = calls.gate.closings().next();
     let Ok(call) = calls.begin(call) else { return none(Rcode::Refused) };
     let Ok(open) = call.open() else { return none(Rcode::ServFail) };
-    open.sent(question.name().len() as u64);
-    let looking = outside::look_up(&calls.gate.connections, question.name(), question.kind);
+    // In lower case: which letters are capital ones is nobody's to hear. A label's length
+    // is below any letter.
+    let name = question.name().to_ascii_lowercase();
+    open.sent(name.len() as u64);
+    let looking = outside::look_up(&calls.gate.connections, &name, question.kind);
     // The wire was closed: who asks hears no more than any other then.
     let Some(answer) = unless(closing, looking).await else { return none(Rcode::Refused) };
     match answer {
@@ -237,27 +245,38 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
     }
 }
 
-/// The services among them that are endpoints. Of the others the log names one.
+/// The services among them that are endpoints. The log names the others.
 fn open_services(records: Vec<Record>, open: &Open<'_>, calls: &Calls) -> Vec<Record> {
-    let mut closed = None;
+    let mut closed: Vec<Target> = Vec::new();
     let is_open = |record: &Record| {
         let Some((name, port)) = record.service() else { return false };
         let target = Target { host: Host::Name(name), port };
         let is_open = calls.endpoints.is_open(&target);
-        if !is_open {
-            closed = Some(target);
+        if !is_open && !closed.contains(&target) {
+            closed.push(target);
         }
         is_open
     };
     let services = records.into_iter().filter(is_open).collect();
-    if let Some(target) = closed {
-        let reason = format!("it leads to {target}, which isn't open: add --tcp {target}");
-        open.failed(&reason);
+    if !closed.is_empty() {
+        open.failed(&leads_to(&closed, calls));
     }
     services
 }
 
+/// The line for closed services: what opens all of them, and as many names as fit.
+fn leads_to(closed: &[Target], calls: &Calls) -> String {
+    let (named, more) = closed.split_at(closed.len().min(MAX_NAMED));
+    let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let are = if closed.len() == 1 { "isn't" } else { "aren't" };
+    let hint = calls.endpoints.hint(closed);
+    format!("it leads to {}{more}, which {are} open: {hint}", named.join(", "))
+}
+
 fn call(question: &Question, calls: &Calls) -> Call {
-    let labels: Vec<_> = question.labels().map(String::from_utf8_lossy).collect();
-    calls.log.call(Verb::Dns, labels.join("."), None)
+    calls.log.call(Verb::Dns, question.shown_name(), None)
 }

@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
-use lnk_sandbox::ssh::{Typed, public_key};
+use lnk_sandbox::spec::host::HostPattern;
+use lnk_sandbox::ssh::{Typed, forget, public_key};
 
 use super::caller;
 use super::flags::A_SPEC;
 use crate::error::Result;
 use crate::ui;
+
+/// The heading of what is about servers.
+const SSH: &str = "Forget a server";
 
 /// Print a sandbox's own SSH key, the public half
 ///
@@ -17,11 +21,13 @@ use crate::ui;
 /// server is at another port has it from then on. A spec has one once you agreed to
 /// what it opens.
 ///
+/// With --forget it forgets the host key of a server instead, which was changed.
+///
 /// key exits with 0, and with 125 where there is no key.
 #[derive(clap::Args)]
 #[command(
     verbatim_doc_comment,
-    after_long_help = "Example:\n  lnk sandbox key --write ~/code/app",
+    after_long_help = "Examples:\n  lnk sandbox key --write ~/code/app\n  lnk sandbox key --forget forge.example.com --write ~/code/app",
     group(clap::ArgGroup::new("whose").required(true).args(["spec", "write"]))
 )]
 pub struct Args {
@@ -32,6 +38,10 @@ pub struct Args {
     /// The folder that it is run with, without a spec
     #[arg(long, value_name = "PATH")]
     write: Option<PathBuf>,
+
+    /// A server whose host key it is to forget; '*.x' for every name under x
+    #[arg(long, value_name = "HOST", help_heading = SSH)]
+    forget: Option<HostPattern>,
 }
 
 pub fn key(args: Args) -> Result<u8> {
@@ -39,9 +49,16 @@ pub fn key(args: Args) -> Result<u8> {
         (Some(spec), _) => Typed::Spec(spec),
         (None, folder) => Typed::Folder(folder.unwrap_or_default()),
     };
+    let caller = caller()?;
     let mut warnings = Vec::new();
-    let key = public_key(&typed, &caller()?, &mut warnings);
-    warnings.iter().for_each(|line| ui::failure(line));
-    ui::page(&key?)?;
+    let text = match args.forget {
+        Some(hosts) => forget(&typed, &hosts, &caller)?.join("\n"),
+        None => {
+            let key = public_key(&typed, &caller, &mut warnings);
+            warnings.iter().for_each(|line| ui::failure(line));
+            key?
+        }
+    };
+    ui::page(&text)?;
     Ok(0)
 }
