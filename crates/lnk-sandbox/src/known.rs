@@ -206,10 +206,8 @@ mod tests {
         specs.write("b b.toml", "name = 'app'");
         assert_eq!(specs.word_for(&one, Some("app")), word(&one));
         let all = specs.known();
-        assert_eq!(
-            all.iter().map(|known| known.word(&all)).collect::<Vec<_>>(),
-            [word(&one), word(&other)]
-        );
+        let words: Vec<String> = all.iter().map(|known| known.word(&all)).collect();
+        assert_eq!(words, [word(&other), word(&one)]);
     }
 
     #[test]
