@@ -71,9 +71,10 @@ impl Question {
     #[must_use]
     pub fn without_terminal(&self) -> String {
         let Question { why, typed, .. } = self;
+        let see = shown::command(&format!("lnk sandbox spec --spec {typed}"));
         format!(
-            "{why}, and there is no terminal to ask on: see what it opens with 'lnk sandbox spec \
-             --spec {typed}', and agree with --yes"
+            "{why}, and there is no terminal to ask on: see what it opens with {see}, and agree \
+             with --yes"
         )
     }
 

@@ -14,6 +14,7 @@ pub mod env;
 pub mod error;
 pub mod faults;
 pub mod gitconfig;
+pub mod known;
 pub mod linux;
 pub mod mountinfo;
 pub mod names;
@@ -36,6 +37,7 @@ pub mod state;
 pub mod stdio;
 pub mod system;
 pub mod trusted;
+mod unasked;
 
 pub use agents::is_agents_sandbox;
 pub use caller::Caller;

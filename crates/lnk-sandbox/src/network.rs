@@ -36,6 +36,13 @@ pub struct Listens {
 /// Why one of them can't be this machine's.
 pub(crate) const OWN: &str = "one of the sandbox's own; another service's can be opened";
 
+/// With none but 127.0.0.1, which it doesn't count, getaddrinfo(3) has no IPv4 for who
+/// asks for it by `AI_ADDRCONFIG`.
+const THAT_COUNTS: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
+
+/// What is wrong with an endpoint of another host.
+pub(crate) const NOT_REACHED: &str = "its host isn't one that it may reach";
+
 /// The network of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
@@ -143,9 +150,19 @@ impl Network {
 
     /// The endpoints that are reached by name.
     fn named(&self) -> impl Iterator<Item = &Endpoint> {
-        let has_name =
-            |endpoint: &&Endpoint| !matches!(endpoint.host(), HostPattern::One(Host::Address(_)));
-        self.internet.tcp.iter().filter(has_name)
+        self.internet.tcp.iter().filter(|endpoint| address_of(endpoint).is_none())
+    }
+
+    /// The further addresses that its loopback has: those of endpoints that are given by
+    /// address, which so are reached at it, and one that counts where there are names.
+    #[must_use]
+    pub fn addresses(&self, faults: &Faults) -> Vec<IpAddr> {
+        if self.shared || faults.has(Fault::Network) {
+            return Vec::new();
+        }
+        let counts = self.has_names().then_some(THAT_COUNTS.into());
+        let given: BTreeSet<IpAddr> = self.internet.tcp.iter().filter_map(address_of).collect();
+        counts.into_iter().chain(given).collect()
     }
 
     /// The sockets that are made inside. None where the sandbox is in the machine's
@@ -167,18 +184,24 @@ impl Network {
             all.push(at(v4.into(), NAMES_PORT, Serves::NamesByTcp));
         }
         let own: BTreeSet<u16> = self.ports.iter().map(|port| port.get()).collect();
-        let named: BTreeSet<u16> = self.named().map(|endpoint| endpoint.port().get()).collect();
-        for &port in &named {
-            // Which addresses of 127/8 stand for names isn't known before they are asked
-            // for, so that it is all of them.
-            let serves = Serves::Endpoints { port, own: own.contains(&port) };
-            all.push(at(Ipv4Addr::UNSPECIFIED.into(), port, serves));
-        }
-        for port in own {
-            if !named.contains(&port) {
-                all.push(at(v4.into(), port, Serves::Port(port)));
+        // Which addresses of 127/8 stand for names isn't known before they are asked for,
+        // so that it is all of them.
+        for (any, loopback) in [
+            (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(v4)),
+            (Ipv6Addr::UNSPECIFIED.into(), v6.into()),
+        ] {
+            let is_its = |endpoint: &&Endpoint| match address_of(endpoint) {
+                Some(address) => address.is_ipv4() == any.is_ipv4(),
+                None => any.is_ipv4(),
+            };
+            let endpoints = self.internet.tcp.iter().filter(is_its);
+            let endpoints: BTreeSet<u16> = endpoints.map(|it| it.port().get()).collect();
+            for &port in &endpoints {
+                all.push(at(any, port, Serves::Endpoints { port, own: own.contains(&port) }));
             }
-            all.push(at(v6.into(), port, Serves::Port(port)));
+            for &port in own.difference(&endpoints) {
+                all.push(at(loopback, port, Serves::Port(port)));
+            }
         }
         all
     }
@@ -190,24 +213,25 @@ impl Network {
     }
 }
 
+/// The address that an endpoint is given by.
+fn address_of(endpoint: &Endpoint) -> Option<IpAddr> {
+    match endpoint.host() {
+        HostPattern::One(Host::Address(address)) => Some(*address),
+        _ => None,
+    }
+}
+
 /// Refuses an endpoint whose host isn't one that is reached.
 ///
 /// # Errors
 /// [`Error::Refused`] naming it and the flag that opens its host.
 pub fn refuse_unreachable(internet: &Internet, lan: &Lan) -> Result<()> {
     let Some(endpoint) = internet.unreachable(lan).next() else { return Ok(()) };
-    let host = endpoint.host();
-    let opens = match host {
-        HostPattern::One(Host::Name(name)) if name.is_local() => {
-            format!("--lan-host {host}, or it to hosts in [lan]")
-        }
-        HostPattern::Under(name) if name.is_local() => {
-            "--lan-host '*', or \"*\" to hosts in [lan]".into()
-        }
-        HostPattern::Under(_) => format!("--internet-host '{host}', or it to hosts in [internet]"),
-        _ => format!("--internet-host {host}, or it to hosts in [internet]"),
-    };
+    let opener = endpoint.host_opened_by();
+    let entry = if opener.entry == "*" { "\"*\"" } else { "it" };
     Err(Error::Refused(format!(
-        "--tcp {endpoint}: its host isn't one that it may reach; add {opens}"
+        "{}: {NOT_REACHED}; add {opener}, or {entry} to hosts in [{}]",
+        endpoint.flag(),
+        opener.section
     )))
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use lnk_spec::host::Host;
 use lnk_spec::shown;
 
 use crate::caller::Caller;
@@ -19,6 +20,10 @@ pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: 
     match errno {
         libc::ENOENT => match outside(program, caller) {
             Some(found) => closed_inside(&name, &found, caller, plan),
+            None if follows_a_variable(program) => format!(
+                "{name}: not found; a variable that the sandbox has is empty outside: have a shell \
+                 inside read it, between single quotes, as in sh -c '$GIT_SSH_COMMAND user@host'"
+            ),
             None => format!("{name}: not found{}", as_one_word(program, caller)),
         },
         libc::EACCES if path.is_dir() => format!("{name}: is a folder, not a program"),
@@ -30,6 +35,14 @@ pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: 
         libc::E2BIG => format!("{name}: its arguments and environment are too long for the system"),
         _ => format!("{name}: {}", crate::error::reason(&std::io::Error::from_raw_os_error(errno))),
     }
+}
+
+/// Whether it's what an empty variable leaves of `$GIT_SSH_COMMAND user@host`, or such a
+/// variable in quotes.
+fn follows_a_variable(program: &OsStr) -> bool {
+    let word = program.to_str().unwrap_or(" ");
+    let is_at_host = |(user, host): (&str, &str)| !user.is_empty() && host.parse::<Host>().is_ok();
+    word.is_empty() || word.split_once('@').is_some_and(is_at_host)
 }
 
 /// A whole command line in quotes is a program's name with spaces in it.

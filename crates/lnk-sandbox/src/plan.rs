@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -158,12 +159,14 @@ pub struct Plan {
     pub private: Vec<PathBuf>,
     /// The program's environment.
     pub env: Environment,
-    /// Whether it has an ssh of its own, whose accepted host keys are read afterwards.
+    /// Whether it has an ssh of its own, whose host keys are read afterwards.
     pub has_ssh: bool,
     /// The program and its arguments.
     pub program: Vec<OsString>,
     /// Sockets of its own network that are served from outside.
     pub listens: Vec<Listens>,
+    /// Further addresses of its own network's loopback.
+    pub addresses: Vec<IpAddr>,
     /// Whether it is in the machine's network, not one of its own.
     pub shares_network: bool,
     /// Which programs it may start, that one among them.
@@ -236,6 +239,7 @@ impl Plan {
             program: program.to_vec(),
             programs,
             listens: policy.network.listens(&policy.faults),
+            addresses: policy.network.addresses(&policy.faults),
             shares_network: policy.network.shared,
             processes: policy.processes,
             cwd: policy.cwd.clone(),

@@ -84,6 +84,20 @@ impl Remembered {
     }
 }
 
+/// The real paths of the specs that were agreed to, the last of them last.
+///
+/// # Errors
+/// Something on the way is somebody else's, or the file can't be read or is damaged: the
+/// next run of a spec says what comes of that.
+pub fn specs(home: &Home) -> io::Result<Vec<PathBuf>> {
+    let folder = home.specs().map_err(|error| io::Error::other(error.to_string()))?;
+    match read(&folder) {
+        Ok(remembered) => Ok(remembered.specs.into_iter().map(|one| one.path).collect()),
+        Err(Unread::Damaged) => Err(io::ErrorKind::InvalidData.into()),
+        Err(Unread::Io(error)) => Err(error),
+    }
+}
+
 /// Remembers the grants of the spec at a real path, in place of earlier ones.
 ///
 /// # Errors
@@ -233,6 +247,7 @@ mod tests {
         assert_eq!(of(&home, &strange), (Some(reads("/c")), vec![]));
         assert_eq!(of(&home, Path::new("/other")), (Some(reads("/b")), vec![]));
         assert_eq!(of(&home, Path::new("/none")), (None, vec![]));
+        assert_eq!(specs(&home).unwrap(), [Path::new("/other"), &strange]);
         let file = home.specs().unwrap().join(FILE);
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lnk_spec::program::Program;
+use lnk_spec::shown::escaped;
 use lnk_wire::gate::Whose;
 use lnk_wire::log::Sandbox;
 use lnk_wire::paused::Lasting;
@@ -129,8 +131,9 @@ impl Request {
             (None, Some(spec)) => Lasting::Spec(spec.file.clone()),
             (None, None) => Lasting::Run(self.sandbox()),
         };
+        let spec_path = self.spec.as_ref().map(|spec| escaped(spec.file.as_os_str().as_bytes()));
         Whose {
-            sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone() },
+            sandbox: Sandbox { name: self.sandbox(), spec: self.name.clone(), spec_path },
             lasting,
             pauses_itself: self.check.is_none(),
         }

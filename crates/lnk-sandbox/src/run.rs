@@ -12,10 +12,12 @@ use rustix::fs::FileType;
 use crate::caller::Caller;
 use crate::dotfiles::Placeholders;
 use crate::error::{Error, Result, failed};
+use crate::known::word_for;
 use crate::linux::begun::Begun;
 use crate::linux::execs::Executed;
 use crate::linux::failure::{LaunchError, name_ready};
 use crate::linux::launch::{Ended, Launch, Served};
+use crate::network::Network;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::programs::Programs;
@@ -26,7 +28,7 @@ use crate::request::{Renderer, Request};
 use crate::ssh::Ssh;
 use crate::ssh::key::Owner;
 use crate::state::Settings;
-use crate::{gitconfig, not_run, notification, programs};
+use crate::{gitconfig, not_run, notification, programs, unasked};
 
 /// Something worth a line while or after a program runs.
 #[derive(Clone, Debug)]
@@ -94,11 +96,6 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let has_its_own = policy.has_own_home && gitconfig::is_in(&policy.home);
     let gitconfig = if has_its_own { None } else { identity() };
     let ssh = ssh(request, &policy, settings.as_ref())?;
-    match ssh.as_ref().map(Ssh::notice).transpose()?.flatten() {
-        Some((line, true)) => on_notice(Notice::Warning(line)),
-        Some((line, false)) => on_notice(Notice::Hint(line)),
-        None => {}
-    }
     let plan = Plan::new(
         &policy,
         caller,
@@ -128,8 +125,12 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let replace = |path: &Path| put_back(placeholders.borrow_mut().as_mut(), &policy, path);
     let terminals = crate::stdio::Terminals::now();
     let whose = request.whose();
+    let own_name = || match (&policy.settings_home, &settings) {
+        (Some(home), Some(settings)) => word_for(&whose, home, settings.folder()),
+        _ => whose.name().to_owned(),
+    };
     let on_closed = |closing: Closing| {
-        on_notice(Notice::Warning(closed_line(&whose, &closing)));
+        on_notice(Notice::Warning(closed_line(&whose, &closing.why, own_name)));
         if let (true, Closed::Paused(why)) = (closing.by_itself, &closing.why) {
             notification::show(&format!("{} is paused", whose.name()), why, caller);
         }
@@ -140,8 +141,14 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         settings: settings.folder(),
         on_closed: &on_closed,
     });
+    let on_start = || {
+        let line = ssh.as_ref().map(Ssh::start).transpose()?.flatten();
+        line.map(Notice::Warning).into_iter().for_each(on_notice);
+        Ok(())
+    };
     let launch = Launch {
         plan: &plan,
+        on_start: &on_start,
         served,
         grace: request.grace,
         replace: &replace,
@@ -163,9 +170,10 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
     removed.map_err(failed("the empty folders in place of dot files"))?;
-    let (unheard, unlogged) = (ended.unheard_programs, ended.unlogged);
+    let (unheard, uncounted) = (ended.unheard_programs, ended.uncounted);
+    let unlogged = ended.carried.map_or(0, |carried| carried.unlogged);
     let accepted = ssh.as_ref().map(|ssh| ssh.keep(&ended.host_keys)).transpose();
-    let mut outcome = outcome(ended, request, caller, &plan);
+    let mut outcome = outcome(ended, request, &policy.network, caller, &plan);
     match told.into_inner() {
         Told::Refused(refusals) => {
             // What the kernel said of it is told already.
@@ -179,7 +187,7 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     // The program has run: that it will be asked again isn't the end of it.
     outcome.warnings.extend(match accepted {
         Ok(lines) => lines.unwrap_or_default(),
-        Err(error) => vec![format!("{error}; they are accepted anew next time")],
+        Err(error) => vec![format!("{error}; what ssh was shown is taken anew next time")],
     });
     if unlogged > 0 {
         let lines = if unlogged == 1 { "1 line" } else { &format!("{unlogged} lines") };
@@ -188,23 +196,37 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
              in ~/.config/lnk"
         ));
     }
+    if uncounted > 0 {
+        let calls =
+            if uncounted == 1 { "1 refused call" } else { &format!("{uncounted} refused calls") };
+        let name = whose.name();
+        outcome.warnings.push(format!(
+            "{calls} of {name} couldn't be counted in ~/.config/lnk/sandbox, so its next run isn't \
+             closed for that: make room there, or let a stopped lnk go on; 'lnk sandbox pause {name}' \
+             closes it"
+        ));
+    }
     Ok(outcome)
 }
 
-/// The line for a wire that was closed.
-fn closed_line(whose: &Whose, closing: &Closing) -> String {
-    let name = whose.name();
-    match &closing.why {
+/// The line for a wire that was closed; `typed` is what is typed for its sandbox.
+fn closed_line(whose: &Whose, why: &Closed, typed: impl Fn() -> String) -> String {
+    match why {
         Closed::Stopped => {
             "every wire is stopped, this sandbox's too: 'lnk sandbox stop --off' opens them".into()
         }
-        Closed::Paused(why) => format!(
-            "the wire of {name} is paused: {why}; 'lnk sandbox log --sandbox {name}' shows its \
-             calls, 'lnk sandbox resume {name}' opens it"
-        ),
+        Closed::Paused(why) => {
+            let name = typed();
+            format!(
+                "the wire of {name} is paused: {why}; {} shows its calls, {} opens it",
+                shown::command(&format!("lnk sandbox log --sandbox {name}")),
+                shown::command(&format!("lnk sandbox resume {name}"))
+            )
+        }
         Closed::Unknown(why) => format!(
-            "the wire of {name} is closed, as ~/.config/lnk/sandbox/{PAUSES}, which says whether it \
-             is paused, can't be read or written: {why}"
+            "the wire of {} is closed, as ~/.config/lnk/sandbox/{PAUSES}, which says whether it \
+             is paused, can't be read or written: {why}",
+            whose.name()
         ),
     }
 }
@@ -301,7 +323,13 @@ fn settings(policy: &Policy, is_protected: bool) -> Result<Option<Settings>> {
     Settings::open(home).map(Some)
 }
 
-fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Outcome {
+fn outcome(
+    ended: Ended,
+    request: &Request,
+    network: &Network,
+    caller: &Caller,
+    plan: &Plan,
+) -> Outcome {
     let message = ended
         .not_executed
         .as_ref()
@@ -313,7 +341,11 @@ fn outcome(ended: Ended, request: &Request, caller: &Caller, plan: &Plan) -> Out
     };
     let sockets = ended.refused_sockets.iter();
     let sockets = sockets.map(|path| format!("refused the socket {}: {why}", shown::escaped(path)));
-    let mut refused: Vec<String> = sockets.chain(ended.refused_calls.lines()).collect();
+    let mut refused: Vec<String> = sockets.chain(ended.refused_calls.refused_lines()).collect();
+    if ended.status != 0 {
+        refused.extend(ended.failed_calls.failed_lines());
+        refused.extend(unasked::line(&ended, network, &request.program));
+    }
     if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
         refused
             .push("the repository's own files are read only: --write-dot-files opens them".into());

@@ -5,7 +5,9 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use lnk_spec::diff::{GrantedFiles, GrantedPath, GrantedProgram, Grants};
+use lnk_spec::endpoint::Endpoint;
 use lnk_spec::path::SpecPath;
+use lnk_spec::print::quoted;
 use lnk_spec::program::Program;
 use lnk_spec::section::Key;
 use lnk_spec::spec::{Files, MAX_BYTES};
@@ -16,7 +18,7 @@ use crate::account::Accounts;
 use crate::caller::Caller;
 use crate::error::{Error, Result, reason};
 use crate::mountinfo::Mounts;
-use crate::network::{Network, OWN, refuse_unreachable};
+use crate::network::{NOT_REACHED, Network, OWN, refuse_unreachable};
 use crate::never::{Asked, By, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
 use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
@@ -58,7 +60,15 @@ impl SpecFile {
     /// [`Error::Refused`] for a file that can't be read, [`Error::Spec`] for one
     /// that is no valid spec.
     pub fn read(typed: &Path, caller: &Caller) -> Result<SpecFile> {
-        let refused = |why: &str| Error::Refused(format!("--spec {}: {why}", shown::word(typed)));
+        SpecFile::read_as("--spec ", typed, caller)
+    }
+
+    /// As [`SpecFile::read`], where a refusal has another word before the file.
+    ///
+    /// # Errors
+    /// As for [`SpecFile::read`].
+    pub fn read_as(asked: &str, typed: &Path, caller: &Caller) -> Result<SpecFile> {
+        let refused = |why: &str| Error::Refused(format!("{asked}{}: {why}", shown::word(typed)));
         let accounts = Accounts::of(caller.uid, caller.gid);
         let home = home_folder(caller, &accounts).map(|(home, _)| home);
         let settings_home = Home::of(caller, &accounts);
@@ -127,6 +137,7 @@ impl SpecFile {
             ..Grants::default()
         };
         self.refuse_own_ports(flags)?;
+        self.refuse_unreachable(flags)?;
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
         let (writable, opened) = self.opened_with(&grants.files, flags, caller);
         let finder = Finder::new(caller, &mounts, writable, opened);
@@ -206,6 +217,7 @@ impl SpecFile {
     /// [`Error::Refused`] for a path that isn't text, or an endpoint without its
     /// host.
     pub fn printed(&self, flags: Spec, caller: &Caller) -> Result<String> {
+        self.refuse_unreachable(&flags)?;
         let mut spec = self.absolute_spec();
         spec.merge(absolute_flags(flags, caller)?);
         print(&spec)
@@ -360,6 +372,30 @@ impl SpecFile {
         }
     }
 
+    /// Refuses endpoints of the spec's own whose hosts aren't reached, each at its place.
+    fn refuse_unreachable(&self, flags: &Spec) -> Result<()> {
+        if is_replaced(flags, "internet", "tcp") {
+            return Ok(());
+        }
+        let mut spec = self.spec.clone();
+        spec.merge(flags.clone());
+        let why = |endpoint: &Endpoint| {
+            let opener = endpoint.host_opened_by();
+            let add = if is_replaced(flags, opener.section, "hosts") {
+                format!("add {opener}: flags take the place of hosts in [{}]", opener.section)
+            } else {
+                format!("add {} to hosts in [{}]", quoted(&opener.entry), opener.section)
+            };
+            (endpoint.clone(), format!("[internet] tcp {endpoint}: {NOT_REACHED}; {add}"))
+        };
+        let refused: Vec<_> = spec.internet.unreachable(&spec.lan).map(why).collect();
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let errors = Spec::refused_endpoints(&self.bytes, OS, &refused);
+        Err(Error::Spec(errors.shown(&self.typed.to_string_lossy())))
+    }
+
     /// Refuses what a run needs and this version doesn't have.
     fn refuse_unbuilt(&self, flags: &Spec) -> Result<()> {
         refuse_unbuilt_flags(flags)?;
@@ -485,6 +521,21 @@ fn refuse_unbuilt_flags(flags: &Spec) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The real path of a spec that was typed; it may not exist.
+#[must_use]
+pub fn real_path(typed: &Path, caller: &Caller) -> PathBuf {
+    let accounts = Accounts::of(caller.uid, caller.gid);
+    let home = home_folder(caller, &accounts).map(|(home, _)| home);
+    let path = absolute(typed, home.as_deref(), &caller.cwd);
+    path.map_or_else(|| typed.to_path_buf(), |path| real_or_written(&path))
+}
+
+/// The name that the spec at a real path has; none where it has none, or can't be read.
+pub(crate) fn name_in(real: &Path) -> Option<String> {
+    let (bytes, _) = read_plain(real, MAX_BYTES + 1).ok()?;
+    Some(Spec::parse(&bytes, OS).ok()?.name?.to_string())
 }
 
 /// Reads at most `most` bytes of a plain file at a real path, never waiting, and

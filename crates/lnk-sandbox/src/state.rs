@@ -240,7 +240,11 @@ pub fn make_run(caller: &Caller, name: &str) -> Result<PathBuf> {
     home(caller)?.make(&[config, lnk, "run", name])
 }
 
-fn home(caller: &Caller) -> Result<Home> {
+/// The home that the caller's settings are in.
+///
+/// # Errors
+/// The caller has none.
+pub fn home(caller: &Caller) -> Result<Home> {
     Home::of(caller, &Accounts::of(caller.uid, caller.gid)).ok_or_else(|| {
         Error::Refused(
             "you have no home folder in which Link's settings could be; set HOME to one of yours"

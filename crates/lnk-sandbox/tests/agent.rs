@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lnk_sandbox::linux::{INNER, inner::main_inner};
-use lnk_sandbox::wire::control;
+use lnk_sandbox::wire::control::{self, Change};
 use lnk_sandbox::wire::paused::{Lasting, State};
 use lnk_sandbox::{Caller, Inner, Renderer, Request};
 use rustix::process::Signal;
@@ -125,8 +125,10 @@ fn caller() -> Caller {
 /// Pauses `main-run`, and says which wires that closed, and whose they say they are.
 fn wires() -> ExitCode {
     let settings = lnk_sandbox::state::sandbox(&caller()).unwrap();
-    State::open(&settings).unwrap().pause(&Lasting::Name("main-run".into()), None, "x").unwrap();
-    for (name, looked) in control::tell(&settings).unwrap().wires {
+    let of = Lasting::Name("main-run".into());
+    State::open(&settings).unwrap().pause(&of, None, "x").unwrap();
+    let change = Change::Pause { of, why: "x".into() };
+    for (name, looked) in control::tell(&settings, &change).unwrap().wires {
         println!("{name} closed: {}", looked.closed);
     }
     for wire in control::list(&settings).unwrap().wires {

@@ -119,7 +119,7 @@ fn start(control: OwnedFd) -> (Broker, OwnedFd) {
     let tmp = rustix::fs::openat(&root, "tmp", OFlags::PATH, Mode::empty()).unwrap();
     let private = vec![rustix::fs::fstat(tmp).unwrap().st_dev];
     let netns_cookie = socket::netns_cookie(&diag).unwrap();
-    let inside = Inside { root, private, diag: Some(diag), netns_cookie };
+    let inside = Inside { root, private, diag: Some(diag), netns_cookie, unheard: None };
     let others = |_: BorrowedFd<'_>, _: &Notification| broker::Answer::Result(Err(Errno::DOM));
     (Broker::new(listener, inside, Some(Box::new(others))), control)
 }

@@ -136,7 +136,7 @@ fn run(mut command: Command, watch: Watch, mode: Mode, writable: &[&Path]) -> Ra
     });
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let netns_cookie = socket::netns_cookie(&socket).unwrap();
-    let inside = Inside { root: root(), private: vec![], diag: None, netns_cookie };
+    let inside = Inside { root: root(), private: vec![], diag: None, netns_cookie, unheard: None };
     let mut broker = Broker::new(listener.recv().unwrap(), inside, Some(execs.answers()));
     broker.start().unwrap();
     let output = program.join().unwrap().expect("the command starts");

@@ -1,12 +1,15 @@
 //! Endpoints: a host and a port.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use crate::address::{Class, class_of};
 use crate::host::{Host, HostName, HostPattern};
 use crate::internet::InternetHost;
 use crate::invalid::Invalid;
 use crate::number::Port;
+use crate::shown::word;
 use crate::text::stored_as_text;
 
 /// The ports the sandbox itself listens on inside: its DNS and its proxy.
@@ -42,7 +45,7 @@ const SHARED: [(&str, Option<usize>); 22] = [
 
 /// A host, or the names under one domain, and a port: `github.com:22`,
 /// `*.abc.mongodb.net:27017`, `[2606:4700::1]:5432`. Of the internet, as
-/// [`InternetHost`] is.
+/// [`InternetHost`] is, or of the user's network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     host: HostPattern,
@@ -62,10 +65,50 @@ impl Endpoint {
         self.port
     }
 
+    /// What opens its host.
+    #[must_use]
+    pub fn host_opened_by(&self) -> Opener {
+        let (is_local, entry) = match &self.host {
+            HostPattern::One(host @ Host::Address(_)) => {
+                (class_of(host) == Some(Class::Private), host.to_string())
+            }
+            HostPattern::One(Host::Name(name)) => (name.is_local(), name.as_str().to_owned()),
+            // A part of the user's network has no entry of its own.
+            HostPattern::Under(name) if name.is_local() => (true, "*".to_owned()),
+            pattern => (false, pattern.to_string()),
+        };
+        let (flag, section) =
+            if is_local { ("--lan-host", "lan") } else { ("--internet-host", "internet") };
+        Opener { flag, section, entry }
+    }
+
+    /// The flag that opens it, where its host is open.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        format!("--tcp {}", word(self.to_string()))
+    }
+
     /// Whether every endpoint that `other` means is meant.
     #[must_use]
     pub fn covers(&self, other: &Endpoint) -> bool {
         self.port == other.port && self.host.covers(&other.host)
+    }
+}
+
+/// What opens a host: a flag, or an entry of `hosts`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Opener {
+    flag: &'static str,
+    /// The section that has the `hosts`.
+    pub section: &'static str,
+    /// The entry, as the flag has it too.
+    pub entry: String,
+}
+
+/// The flag and its value, as a shell takes them.
+impl fmt::Display for Opener {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} {}", self.flag, word(&self.entry))
     }
 }
 
@@ -76,10 +119,18 @@ impl FromStr for Endpoint {
         let invalid = || Invalid::Endpoint(typed.into());
         let (host, port) = typed.rsplit_once(':').ok_or_else(invalid)?;
         // Without brackets it can't be told where the address ends.
+        if host.parse::<Ipv6Addr>().is_ok() {
+            return Err(Invalid::EndpointBrackets(typed.into(), format!("[{host}]:{port}")));
+        }
         if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
             return Err(invalid());
         }
-        let host = host.parse::<InternetHost>()?.pattern().clone();
+        let host = match host.parse::<InternetHost>() {
+            Ok(host) => host.pattern().clone(),
+            // `[lan]` may open it.
+            Err(Invalid::Elsewhere(_, Class::Private)) => host.parse()?,
+            Err(error) => return Err(error),
+        };
         let port: Port = port.parse()?;
         if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == port.get()) {
             return Err(Invalid::OwnPort(typed.into(), port.get(), what));
@@ -139,6 +190,8 @@ mod tests {
             ("*.abc.mongodb.net:27017", "*.abc.mongodb.net:27017"),
             ("*.example.co.uk:1", "*.example.co.uk:1"),
             ("example.com:443", "example.com:443"),
+            ("10.0.0.1:22", "10.0.0.1:22"),
+            ("[FD00::5]:22", "[fd00::5]:22"),
         ] {
             let endpoint: Endpoint = typed.parse().unwrap();
             assert_eq!(endpoint.to_string(), form);
@@ -164,9 +217,32 @@ mod tests {
             "user@a:22",
             "localhost:22",
             "[::1]:22",
-            "10.0.0.1:22",
+            "127.0.0.1:22",
+            "169.254.169.254:80",
+            "10.0.0.0/8:22",
         ] {
             assert!(typed.parse::<Endpoint>().is_err(), "{typed}");
+        }
+        assert_eq!(
+            "2606:4700::1:5432".parse::<Endpoint>().unwrap_err().to_string(),
+            "'2606:4700::1:5432': it can't be told where the address ends; write \
+             [2606:4700::1]:5432, if that is meant"
+        );
+    }
+
+    #[test]
+    fn what_opens_its_host_is_a_flag_to_paste() {
+        for (typed, flag) in [
+            ("github.com:22", "--internet-host github.com"),
+            ("*.abc.mongodb.net:1", "--internet-host '*.abc.mongodb.net'"),
+            ("1.1.1.1:22", "--internet-host 1.1.1.1"),
+            ("nas.local:22", "--lan-host nas.local"),
+            ("*.nas.local:22", "--lan-host '*'"),
+            ("10.0.0.1:22", "--lan-host 10.0.0.1"),
+            ("[fd00::5]:22", "--lan-host fd00::5"),
+        ] {
+            let endpoint: Endpoint = typed.parse().unwrap();
+            assert_eq!(endpoint.host_opened_by().to_string(), flag);
         }
     }
 

@@ -10,6 +10,9 @@ pub enum Invalid {
     /// A spec's name that isn't plain.
     #[error("'{}' can't be a name: names are 1 to 32 of a-z, 0-9 and -", text(.0))]
     Name(String),
+    /// A name with a `-` at one of its ends.
+    #[error("'{}' can't be a name: begin and end it with a letter or a number", text(.0))]
+    OuterDash(String),
     /// A spec's name that one of Link's own sandboxes could have.
     #[error("'{}' is how Link names its own sandboxes: choose another name", text(.0))]
     NameTaken(String),
@@ -56,6 +59,12 @@ pub enum Invalid {
     /// An endpoint without host or port.
     #[error("'{}' isn't an endpoint: write host:port, such as github.com:22", text(.0))]
     Endpoint(String),
+    /// An endpoint whose IPv6 address has no brackets, and how it may be meant.
+    #[error(
+        "'{}': it can't be told where the address ends; write {}, if that is meant",
+        text(.0), text(.1)
+    )]
+    EndpointBrackets(String, String),
     /// A port that the sandbox needs for itself.
     #[error("'{}': port {} is the sandbox's own, for {}", text(.0), .1, .2)]
     OwnPort(String, u16, &'static str),

@@ -9,12 +9,12 @@ use crate::text::stored_as_text;
 /// Characters of a name at most.
 const MAX: usize = 32;
 
-/// A spec's name: 1 to 32 of `a-z`, `0-9` and `-`, and not one that Link gives
-/// to a sandbox itself (`run-12`, `check-12`, `guest-alice`).
+/// A spec's name: 1 to 32 of `a-z`, `0-9` and `-`, no `-` at either end, where it could
+/// be taken for a flag, and not one that Link gives to a sandbox itself (`run-12`, `check-12`, `guest-alice`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// A tool's name: 1 to 32 of `a-z`, `0-9` and `-`.
+/// A tool's name: 1 to 32 of `a-z`, `0-9` and `-`, no `-` at either end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ToolName(String);
 
@@ -41,6 +41,7 @@ impl FromStr for Name {
         if !is_plain(typed) {
             return Err(Invalid::Name(typed.into()));
         }
+        refuse_outer_dash(typed)?;
         let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
         let taken = typed.starts_with("guest-")
             || ["run-", "check-"]
@@ -54,8 +55,19 @@ impl FromStr for ToolName {
     type Err = Invalid;
 
     fn from_str(typed: &str) -> Result<Self, Invalid> {
-        if is_plain(typed) { Ok(ToolName(typed.into())) } else { Err(Invalid::Tool(typed.into())) }
+        if !is_plain(typed) {
+            return Err(Invalid::Tool(typed.into()));
+        }
+        refuse_outer_dash(typed)?;
+        Ok(ToolName(typed.into()))
     }
+}
+
+fn refuse_outer_dash(typed: &str) -> Result<(), Invalid> {
+    if typed.starts_with('-') || typed.ends_with('-') {
+        return Err(Invalid::OuterDash(typed.into()));
+    }
+    Ok(())
 }
 
 fn is_plain(typed: &str) -> bool {
@@ -83,14 +95,22 @@ mod tests {
 
     #[test]
     fn links_own_names_are_taken() {
-        for typed in ["run-1", "check-12", "guest-alice", "guest-"] {
+        for typed in ["run-1", "check-12", "guest-alice"] {
             assert_eq!(typed.parse::<Name>(), Err(Invalid::NameTaken(typed.into())));
         }
-        for typed in
-            ["app", "run", "run-", "run-fast", "check-1a", "guests", "a-1", &"a".repeat(32)]
-        {
+        for typed in ["app", "run", "run-fast", "check-1a", "guests", "a-1", &"a".repeat(32)] {
             assert_eq!(typed.parse::<Name>().unwrap().as_str(), typed);
         }
+    }
+
+    #[test]
+    fn no_name_looks_like_a_flag() {
+        for typed in ["-", "-a", "a-", "--help", "run-", "guest-"] {
+            let refused = Invalid::OuterDash(typed.into());
+            assert_eq!(typed.parse::<Name>(), Err(refused.clone()));
+            assert_eq!(typed.parse::<ToolName>(), Err(refused));
+        }
+        assert!("a-b--c".parse::<Name>().is_ok() && "a-b--c".parse::<ToolName>().is_ok());
     }
 
     #[test]

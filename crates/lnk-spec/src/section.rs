@@ -134,8 +134,8 @@ pub static TOP: Section = Section {
             name: "name",
             default: "none",
             flag: None,
-            meaning: "What to call it: 1 to 32 of a-z, 0-9 and -, and not as Link names its own \
-                      sandboxes",
+            meaning: "What to call it: 1 to 32 of a-z, 0-9 and -, with no - at its ends, and not \
+                      as Link names its own sandboxes",
             example: "\"app\"",
             field: Field::Name(place!(name)),
         },

@@ -114,6 +114,13 @@ pub fn word(path: impl AsRef<OsStr>) -> String {
     format!("'{}'", shown.replace('\'', "'\\''"))
 }
 
+/// A command in a line of text: between quotes, where it has none of its own, so that
+/// nobody pastes half of it.
+#[must_use]
+pub fn command(words: &str) -> String {
+    if words.contains('\'') { words.to_owned() } else { format!("'{words}'") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +153,12 @@ mod tests {
         assert_eq!(word("~Top"), "'~Top'");
         assert_eq!(word("a\nb'"), "$'a\\nb\\''");
         assert_eq!(word(""), "''");
+    }
+
+    #[test]
+    fn quotes_dont_nest() {
+        assert_eq!(command(&format!("lnk x {}", word("/a"))), "'lnk x /a'");
+        assert_eq!(command(&format!("lnk x {}", word("/a b"))), "lnk x '/a b'");
     }
 
     proptest! {

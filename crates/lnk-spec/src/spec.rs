@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::address::{Class, class_of};
 use crate::endpoint::Endpoint;
 use crate::host::{Host, HostPattern};
 use crate::internet::InternetHost;
@@ -87,11 +88,21 @@ impl Internet {
         self.tcp.iter().filter(|endpoint| !self.reaches(lan, endpoint.host()))
     }
 
-    fn reaches(&self, lan: &Lan, host: &HostPattern) -> bool {
-        let in_lan = |host: &Host| lan.hosts.contains(&LanHost::One(host.clone()));
+    /// Whether a host may be reached, here or in `lan`.
+    #[must_use]
+    pub fn reaches(&self, lan: &Lan, host: &HostPattern) -> bool {
         let is_local = match host {
-            HostPattern::One(host) if in_lan(host) => return true,
-            HostPattern::One(Host::Name(name)) | HostPattern::Under(name) => name.is_local(),
+            HostPattern::One(one @ Host::Address(_)) if class_of(one) == Some(Class::Private) => {
+                let one = LanHost::One(one.clone());
+                return lan.hosts.iter().any(|open| open.covers(&one));
+            }
+            HostPattern::One(one @ Host::Name(name)) => {
+                if lan.hosts.contains(&LanHost::One(one.clone())) {
+                    return true;
+                }
+                name.is_local()
+            }
+            HostPattern::Under(name) => name.is_local(),
             HostPattern::One(Host::Address(_)) | HostPattern::Any => false,
         };
         // No public zone has such a name, so that the internet doesn't reach it.
@@ -212,8 +223,23 @@ impl Spec {
     ) -> SpecErrors {
         let text = String::from_utf8_lossy(bytes);
         let (document, _) = DeTable::parse_recoverable(&text);
-        let place = place_of(document.get_ref(), os, section, key, entry).unwrap_or(0..0);
+        let is_it = |written: &str| Some(written) == entry;
+        let place = place_of(document.get_ref(), os, section, key, is_it).unwrap_or(0..0);
         SpecErrors::new(vec![(Problem::Refused(why), place)], &text)
+    }
+
+    /// [`Spec::refused`] for endpoints of `[internet] tcp`, each with its reason.
+    #[must_use]
+    pub fn refused_endpoints(bytes: &[u8], os: Os, refused: &[(Endpoint, String)]) -> SpecErrors {
+        let text = String::from_utf8_lossy(bytes);
+        let (document, _) = DeTable::parse_recoverable(&text);
+        let at_its_place = |(endpoint, why): &(Endpoint, String)| {
+            // However it is spelled.
+            let is_it = |written: &str| written.parse().as_ref() == Ok(endpoint);
+            let place = place_of(document.get_ref(), os, "internet", "tcp", is_it);
+            (Problem::Refused(why.clone()), place.unwrap_or(0..0))
+        };
+        SpecErrors::new(refused.iter().map(at_its_place).collect(), &text)
     }
 
     /// The keys of the sections that are given, with their sections, in the order
@@ -254,7 +280,7 @@ fn place_of(
     os: Os,
     section: &str,
     key: &str,
-    entry: Option<&str>,
+    is_it: impl Fn(&str) -> bool,
 ) -> Option<Range<usize>> {
     let all = document.get(section)?.get_ref().as_table()?;
     let own = all.get(os.name()).and_then(|own| own.get_ref().as_table());
@@ -264,8 +290,8 @@ fn place_of(
         DeValue::Integer(number) => Some(number.as_str().to_owned()),
         other => other.as_str().map(str::to_owned),
     };
-    let found = entries.into_iter().find(|found| written(found).as_deref() == entry);
-    Some(found.filter(|_| entry.is_some()).unwrap_or(value).span())
+    let found = entries.into_iter().find(|found| written(found).is_some_and(|it| is_it(&it)));
+    Some(found.unwrap_or(value).span())
 }
 
 fn syntax(mistakes: &[toml::de::Error], text: &str) -> Vec<(Problem, Range<usize>)> {
@@ -606,6 +632,17 @@ mod tests {
             let text = format!("[internet]\nhosts = {hosts}\n{of_lan}\n[lan]\nhosts = {lan}");
             assert_eq!(unreachable(&parse(&text)), closed, "{text}");
         }
+        let of_addresses = "tcp = ['10.0.0.1:1', '[fd00::5]:1', '1.1.1.1:1']";
+        for (hosts, lan, closed) in [
+            ("['*']", "[]", vec!["10.0.0.1:1", "[fd00::5]:1"]),
+            ("[]", "['*']", vec!["1.1.1.1:1"]),
+            ("['1.1.1.1']", "['10.0.0.1', 'fd00::/16']", vec![]),
+            ("['*']", "['10.0.0.0/24']", vec!["[fd00::5]:1"]),
+            ("['*']", "['10.0.1.0/24', 'fd00::5']", vec!["10.0.0.1:1"]),
+        ] {
+            let text = format!("[internet]\nhosts = {hosts}\n{of_addresses}\n[lan]\nhosts = {lan}");
+            assert_eq!(unreachable(&parse(&text)), closed, "{text}");
+        }
     }
 
     #[test]
@@ -650,6 +687,7 @@ mod tests {
             ("host_of_the_lan", "[internet]\nhosts = [\"a.b\", \"192.168.1.1\"]\n"),
             ("host_wildcard", "[internet]\nhosts = [\"api*.example.com\"]\n"),
             ("endpoint", "[internet]\ntcp = [\"github.com\"]\n"),
+            ("endpoint_brackets", "[internet]\ntcp = [\"2606:4700::1:5432\"]\n"),
             ("endpoint_own_port", "[internet]\ntcp = [\"example.com:53\"]\n"),
             ("endpoint_proxy_port", "[internet]\ntcp = [\"example.com:40781\"]\n"),
             ("endpoint_any", "[internet]\ntcp = [\"*:22\"]\n"),
@@ -700,6 +738,12 @@ mod tests {
         assert_eq!(shown("read", Some("~/b")), (5, 15));
         assert_eq!(shown("write", None), (2, 9));
         assert_eq!(shown("write", Some("~/c")), (2, 9));
+        let text = b"[internet]\ntcp = [\n  'A.b:1', 'c.d:2',\n  'E.f.:3']";
+        let endpoints = ["e.f:3", "a.b:1"].map(|it| (it.parse().unwrap(), it.to_owned()));
+        let errors = Spec::refused_endpoints(text, Os::Linux, &endpoints).errors;
+        let places: Vec<_> =
+            errors.iter().map(|it| (it.problem.to_string(), it.line, it.column)).collect();
+        assert_eq!(places, [("a.b:1".to_owned(), 3, 3), ("e.f:3".to_owned(), 4, 3)]);
         assert_eq!(shown("hide", None), (1, 1));
     }
 

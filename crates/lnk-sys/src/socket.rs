@@ -1,7 +1,7 @@
 //! Socket calls that the safe libraries don't have.
 
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `SO_NETNS_COOKIE` of `<asm-generic/socket.h>`.
@@ -45,21 +45,52 @@ pub fn connect(socket: impl AsFd, address: &[u8]) -> io::Result<()> {
 }
 
 /// Gives the loopback of the calling thread's network namespace an address beside its
-/// own (`SIOCSIFADDR` of netdevice(7), by the label `lo:0`).
+/// own, and no others with it. An IPv4 address has the label `lo:` and this number, which
+/// no other may have (`SIOCSIFADDR` and `SIOCSIFNETMASK` of netdevice(7), ipv6(7)).
 ///
 /// # Errors
-/// `EPERM` without `CAP_NET_ADMIN` there, and those of `socket(2)`.
-pub fn add_loopback_address(address: Ipv4Addr) -> io::Result<()> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    // `struct ifreq` of <linux/if.h>: a name of 16 bytes, and a `sockaddr_in`.
-    let mut request = [0_u8; 40];
-    request[..4].copy_from_slice(b"lo:0");
+/// `EPERM` without `CAP_NET_ADMIN` there, those of `socket(2)`, and for IPv6 those of a
+/// system without it.
+pub fn add_loopback_address(number: u16, address: IpAddr) -> io::Result<()> {
+    match address {
+        IpAddr::V4(address) => {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            ask(&socket, libc::SIOCSIFADDR as _, ifreq(number, address))?;
+            // Else it would be all of the address's class.
+            ask(&socket, libc::SIOCSIFNETMASK as _, ifreq(number, Ipv4Addr::BROADCAST))
+        }
+        IpAddr::V6(address) => {
+            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?;
+            // `struct in6_ifreq` of <linux/ipv6.h>: an address, the length of its prefix,
+            // and the number of the interface. The loopback is the first of every
+            // namespace.
+            let mut request = [0_u8; REQUEST];
+            request[..16].copy_from_slice(&address.octets());
+            request[16..20].copy_from_slice(&128_u32.to_ne_bytes());
+            request[20..24].copy_from_slice(&1_i32.to_ne_bytes());
+            ask(&socket, libc::SIOCSIFADDR as _, request)
+        }
+    }
+}
+
+/// Bytes of `struct ifreq` of <linux/if.h>.
+const REQUEST: usize = 40;
+
+/// A `struct ifreq` of one of the loopback's labels: a name of 16 bytes, and a
+/// `sockaddr_in`.
+fn ifreq(number: u16, address: Ipv4Addr) -> [u8; REQUEST] {
+    let mut request = [0; REQUEST];
+    let label = format!("lo:{number}");
+    request[..label.len()].copy_from_slice(label.as_bytes());
     request[16..18].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
     request[20..24].copy_from_slice(&address.octets());
-    // SAFETY: the kernel reads an ifreq, which has 40 bytes, of no alignment, and these
-    // outlive the call.
-    let status =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFADDR as _, request.as_ptr()) };
+    request
+}
+
+fn ask(socket: &UdpSocket, request: libc::Ioctl, about: [u8; REQUEST]) -> io::Result<()> {
+    // SAFETY: the kernel reads an ifreq of 40 bytes, or an in6_ifreq of 24, of no
+    // alignment, and these outlive the call.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), request, about.as_ptr()) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -1,17 +1,15 @@
 //! A wire's calls: judged, dialled, logged and counted, however they ask.
 
 use std::cell::Cell;
-use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
 
 use lnk_spec::shown::reason;
-use tokio::net::TcpStream;
 
-use crate::control::Looked;
+use crate::connections::Connection;
 use crate::endpoints::Endpoints;
-use crate::gate::{Closing, Closings, Gate, until};
+use crate::gate::{Gate, unless};
 use crate::log::{Call, Log, Verb};
 use crate::policy::{Asked, Reach, Target};
 use crate::traffic::Traffic;
@@ -21,11 +19,8 @@ const HTTPS: u16 = 443;
 /// Where all of a name's addresses are closed, that shows only when it's dialled.
 const FORBIDDEN: u16 = 403;
 
-/// How long what was found by itself answers whoever asks.
-const JUST_NOW: Duration = Duration::from_secs(1);
-
 /// A connection that is being made.
-pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<TcpStream, Answer>>>>;
+pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<Connection, Answer>>>>;
 
 /// What judges a call.
 pub(crate) type Judge = dyn Fn(&Target, Asked) -> Result<Reach, Answer>;
@@ -45,13 +40,7 @@ pub(crate) struct Calls {
     /// What has a name inside.
     pub endpoints: Endpoints,
     /// Whether any is let through.
-    pub gate: Gate,
-    /// Those that are open.
-    pub opened: Cell<u64>,
-    /// What was found by itself, and when, in case somebody just then asks for it.
-    pub found: Cell<Option<(Instant, Looked)>>,
-    /// Hears of the wire's closing.
-    pub on_closed: Box<dyn Fn(Closing)>,
+    pub gate: Arc<Gate>,
 }
 
 /// What a client gets in place of what it asked for.
@@ -74,41 +63,12 @@ impl Answer {
     }
 }
 
-/// A connection of a call. Where the wire is closed while it's open, nothing of it goes
-/// on: not even what the kernel holds of it.
-pub(crate) struct Origin {
-    stream: TcpStream,
-    closings: Closings,
-}
-
-impl Deref for Origin {
-    type Target = TcpStream;
-
-    fn deref(&self) -> &TcpStream {
-        &self.stream
-    }
-}
-
-impl DerefMut for Origin {
-    fn deref_mut(&mut self) -> &mut TcpStream {
-        &mut self.stream
-    }
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        if self.closings.any() {
-            let _ = self.stream.set_zero_linger();
-        }
-    }
-}
-
 /// A call that has its connection.
 pub(crate) struct Reached<'c> {
     pub call: Begun<'c>,
     /// As [`Reach::tls_only`].
     pub tls_only: bool,
-    pub origin: Origin,
+    pub origin: Connection,
 }
 
 impl Calls {
@@ -125,7 +85,7 @@ impl Calls {
             .inspect_err(|answer| self.turned_away(&call, &answer.reason, answer.metadata))?;
         let tls_only = reach.tls_only;
         let call = self.begin(call)?;
-        let dialed = until(self.gate.closings().next(), (self.dial)(target.clone(), reach)).await;
+        let dialed = unless(self.gate.closings().next(), (self.dial)(target.clone(), reach)).await;
         if let Some(reason) = self.gate.refusal() {
             call.refused(&reason);
             return Err(Answer::new(FORBIDDEN, reason));
@@ -135,7 +95,7 @@ impl Calls {
             Err(Answer::new(503, "the wire was closed meanwhile and is open again: ask again"))
         });
         match dialed {
-            Ok(origin) => Ok(Reached { call, tls_only, origin: self.origin(origin) }),
+            Ok(origin) => Ok(Reached { call, tls_only, origin }),
             Err(answer) => {
                 match answer.status {
                     FORBIDDEN => call.refused_for(&answer.reason, answer.metadata),
@@ -162,9 +122,8 @@ impl Calls {
     }
 
     fn count_refused(&self, call: &Call, metadata: bool) {
-        if let Some(closing) = self.gate.refused(call.target(), metadata) {
-            self.closed(closing);
-        }
+        self.gate.refused(call.target(), metadata);
+        self.log_closings();
     }
 
     /// Refuses a call where the wire is closed.
@@ -172,50 +131,25 @@ impl Calls {
         match self.gate.refusal() {
             None => Ok(()),
             Some(reason) => {
+                self.log_closings();
                 self.log.turned_away(call, &reason);
                 Err(Answer::new(FORBIDDEN, reason))
             }
         }
     }
 
-    /// Looks by itself.
-    pub fn look_now(&self) {
-        let looked = self.look();
-        if looked.changed {
-            self.found.set(Some((Instant::now(), looked)));
+    /// Writes down that the wire was closed, as often as it was since the last time.
+    pub fn log_closings(&self) {
+        self.gate.unlogged().iter().for_each(|reason| self.log.closed(reason));
+    }
+
+    /// Writes each closing down. Never returns.
+    pub async fn log_closings_on(&self) {
+        loop {
+            let next = self.gate.closings().next();
+            self.log_closings();
+            next.await;
         }
-    }
-
-    /// Looks for somebody who changed it a moment ago.
-    pub fn look_for(&self) -> Looked {
-        let looked = self.look();
-        let found = self.found.take().filter(|(at, _)| at.elapsed() < JUST_NOW);
-        found.filter(|_| !looked.changed).map_or(looked, |(_, found)| found)
-    }
-
-    /// Reads again whether the wire is closed. Open calls end by it.
-    fn look(&self) -> Looked {
-        let (was_open, open) = (self.gate.refusal().is_none(), self.opened.get());
-        let closing = self.gate.look();
-        let ended = if closing.is_some() { open } else { 0 };
-        if let Some(closing) = closing {
-            self.closed(closing);
-        }
-        let closed = self.gate.refusal().is_some();
-        Looked { closed, changed: closed == was_open, ended }
-    }
-
-    /// Writes down that the wire was closed, and says so.
-    pub fn closed(&self, closing: Closing) {
-        if let Some(reason) = self.gate.refusal() {
-            self.log.closed(&reason);
-        }
-        (self.on_closed)(closing);
-    }
-
-    /// A connection of one of the calls.
-    pub fn origin(&self, stream: TcpStream) -> Origin {
-        Origin { stream, closings: self.gate.closings() }
     }
 }
 
@@ -238,7 +172,7 @@ impl<'c> Begun<'c> {
         calls.log.allowed(&call).map_err(|error| {
             Answer::new(503, format!("the log of calls can't be written: {}", reason(&error)))
         })?;
-        calls.opened.set(calls.opened.get() + 1);
+        calls.gate.opened.fetch_add(1, Relaxed);
         let (up, down) = (Cell::new(0), Cell::new(0));
         Ok(Open { calls, call, up, down, failed: Cell::new(false) })
     }
@@ -256,10 +190,13 @@ impl<'c> Begun<'c> {
         self.calls.log.refused(&call, reason);
     }
 
-    /// It comes to nothing.
+    /// It comes to nothing. Where the wire was closed, that is why.
     pub fn failed(mut self, reason: &str) {
         let call = self.take();
-        self.calls.log.failed(&call, reason);
+        match self.calls.gate.refusal() {
+            Some(closed) => self.calls.log.refused(&call, &closed),
+            None => self.calls.log.failed(&call, reason),
+        }
     }
 
     fn take(&mut self) -> Call {
@@ -310,7 +247,7 @@ impl Open<'_> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.calls.opened.set(self.calls.opened.get() - 1);
+        self.calls.gate.opened.fetch_sub(1, Relaxed);
         if !self.failed.get() {
             self.calls.log.ended(&self.call, self.up.get(), self.down.get());
         }

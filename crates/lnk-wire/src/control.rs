@@ -4,16 +4,21 @@
 //! name, so a socket has its process in its own: `NAME~PID.sock`. Sockets of runs that
 //! were killed stay behind; whoever lists removes them.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, chmodat, fstat, mkdirat, openat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, chmodat, fstat, mkdirat, openat, readlinkat, statat, symlinkat,
+    unlinkat,
+};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -31,6 +36,10 @@ const LOCK: &str = "lock";
 const SOCKET: &str = ".sock";
 /// Stands between a sandbox's name and its process.
 const OF_PROCESS: char = '~';
+/// What ends the name of the link beside a socket that says which spec the sandbox has:
+/// to be known also of one that doesn't answer. It leads nowhere; it says `name:path`, an
+/// agent's, whose name is its own, no path.
+const SPEC: &str = ".spec";
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the lock is tried meanwhile.
@@ -50,7 +59,33 @@ pub enum Request {
     /// How it is: answered by [`Answer::Status`].
     Status,
     /// To read again whether it's closed: answered by [`Answer::Looked`].
-    Look,
+    Look {
+        /// What was changed, which holds before it's read, and where it couldn't be kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<Change>,
+    },
+}
+
+/// What somebody changes about wires.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Every one is stopped.
+    Stop,
+    /// None is any more.
+    Start,
+    /// Those of a lasting name are paused.
+    Pause {
+        /// The name.
+        of: Lasting,
+        /// Why, in one line of ASCII.
+        why: String,
+    },
+    /// They aren't any more.
+    Resume {
+        /// The name.
+        of: Lasting,
+    },
 }
 
 /// What a wire answers.
@@ -96,13 +131,24 @@ pub struct Looked {
     pub ended: u64,
 }
 
-/// What came of telling every running wire to look.
+/// What came of telling every running wire of a change.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// What those found that answered, by name.
     pub wires: Vec<(String, Looked)>,
     /// The names of those that didn't within a second.
     pub silent: Vec<String>,
+}
+
+/// A running sandbox with a wire, by what stands beside its socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Present {
+    /// Its name.
+    pub name: String,
+    /// What its pauses belong to.
+    pub lasting: Lasting,
+    /// The name that its spec had when it began.
+    pub spec: Option<String>,
 }
 
 /// The wires that run.
@@ -119,7 +165,8 @@ pub struct Running {
 pub struct Listener {
     socket: OwnedFd,
     folder: OwnedFd,
-    name: String,
+    /// `NAME~PID`.
+    stem: String,
     id: (u64, u64),
 }
 
@@ -136,26 +183,47 @@ impl Listener {
         }
         let folder = make_folder(settings)?;
         let _lock = lock(&folder, LOCK, PATIENCE)?;
-        let file = format!("{name}{OF_PROCESS}{}{SOCKET}", std::process::id());
+        let stem = format!("{name}{OF_PROCESS}{}", std::process::id());
+        let file = format!("{stem}{SOCKET}");
         match connect(&folder, &file) {
             Err(Errno::NOENT) => {}
             Err(Errno::CONNREFUSED) => unlinkat(&folder, &file, AtFlags::empty())?,
             _ => return Err(Errno::ADDRINUSE.into()),
         }
+        // Left by an earlier one of the name.
+        remove(&folder, &spec_link(&stem))?;
         let socket = new_socket()?;
         rustix::net::bind(&socket, &address(&folder, &file)?)?;
         chmodat(&folder, &file, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
         rustix::net::listen(&socket, BACKLOG)?;
         let id = id(&folder, &file)?;
-        Ok(Listener { socket, folder, name: file, id })
+        Ok(Listener { socket, folder, stem, id })
+    }
+
+    /// Says whose the sandbox is, for whoever doesn't ask the wire.
+    ///
+    /// # Errors
+    /// The folder can't be written.
+    pub fn belongs_to(&self, lasting: &Lasting, spec: Option<&str>) -> io::Result<()> {
+        let path = match lasting {
+            Lasting::Spec(path) => path.as_os_str(),
+            // It's the sandbox's own.
+            Lasting::Name(_) => OsStr::new(""),
+            Lasting::Run(_) => return Ok(()),
+        };
+        let mut says = format!("{}:", spec.unwrap_or_default()).into_bytes();
+        says.extend(path.as_bytes());
+        Ok(symlinkat(OsStr::from_bytes(&says), &self.folder, spec_link(&self.stem))?)
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // Where that fails, whoever lists removes it.
-        if id(&self.folder, &self.name) == Ok(self.id) {
-            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+        let file = format!("{}{SOCKET}", self.stem);
+        if id(&self.folder, &file) == Ok(self.id) {
+            let _ = remove(&self.folder, &spec_link(&self.stem));
+            let _ = unlinkat(&self.folder, &file, AtFlags::empty());
         }
     }
 }
@@ -226,13 +294,57 @@ pub fn list(settings: &Path) -> io::Result<Running> {
     Ok(Running { wires, silent })
 }
 
-/// Tells every running wire to read again whether it's closed. One that doesn't answer
-/// does so by itself, within half a second once it goes on.
+/// The sandboxes whose wires run, without asking any: also those that don't answer.
+/// Sockets of runs that are dead are removed.
 ///
 /// # Errors
 /// The folder can't be read.
-pub fn tell(settings: &Path) -> io::Result<Told> {
-    let (answers, mut silent) = ask_all(settings, &Request::Look)?;
+pub fn present(settings: &Path) -> io::Result<Vec<Present>> {
+    let Some(folder) = open_folder(settings)? else { return Ok(Vec::new()) };
+    let (mut present, mut any_dead) = (Vec::new(), false);
+    for socket in sockets(&folder)? {
+        match connect(&folder, &socket.file()) {
+            Err(Errno::CONNREFUSED) => any_dead = true,
+            // It ended just now.
+            Err(Errno::NOENT) => {}
+            Ok(_) | Err(_) => present.push(Present::read(&folder, socket)?),
+        }
+    }
+    if any_dead {
+        remove_dead(&folder)?;
+    }
+    present.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(present)
+}
+
+impl Present {
+    fn read(folder: &OwnedFd, Socket { name, stem }: Socket) -> io::Result<Present> {
+        let says = match readlinkat(folder, spec_link(&stem), Vec::new()) {
+            Ok(says) => says.into_bytes(),
+            Err(Errno::NOENT) => {
+                return Ok(Present { lasting: Lasting::Run(name.clone()), name, spec: None });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let colon = says.iter().position(|byte| *byte == b':').ok_or(Errno::INVAL)?;
+        let path = PathBuf::from(OsStr::from_bytes(&says[colon + 1..]));
+        let spec = Some(String::from_utf8_lossy(&says[..colon]).into_owned());
+        let spec = spec.filter(|spec| !spec.is_empty());
+        let is_own = path.as_os_str().is_empty();
+        let lasting = if is_own { Lasting::Name(name.clone()) } else { Lasting::Spec(path) };
+        Ok(Present { name, lasting, spec })
+    }
+}
+
+/// Tells every running wire of a change, and to read again whether it's closed. One that
+/// is told of a closing keeps to it, whether or not that is on disk too, until it's told
+/// otherwise; one that doesn't answer does as it's told once it goes on.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn tell(settings: &Path, change: &Change) -> io::Result<Told> {
+    let told = Some(change.clone());
+    let (answers, mut silent) = ask_all(settings, &Request::Look { told })?;
     let mut wires = Vec::new();
     for (name, answer) in answers {
         match answer {
@@ -257,7 +369,9 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
     };
     let (mut asked, mut answers, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let mut any_dead = false;
-    for Socket { name, file } in sockets(&folder)? {
+    for socket in sockets(&folder)? {
+        let file = socket.file();
+        let name = socket.name;
         match ask(&folder, &file, question) {
             Ok(stream) => asked.push((name, stream)),
             Err(Errno::CONNREFUSED) => any_dead = true,
@@ -266,9 +380,6 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
             Err(_) => silent.push(name),
         }
     }
-    if any_dead {
-        remove_dead(&folder)?;
-    }
     let deadline = Instant::now() + PATIENCE;
     for (name, stream) in asked {
         match answer(stream, deadline) {
@@ -276,6 +387,10 @@ fn ask_all(settings: &Path, question: &Request) -> io::Result<Answers> {
             Ok(None) => {}
             Err(_) => silent.push(name),
         }
+    }
+    if any_dead {
+        // Where that fails, the next one does it.
+        let _ = remove_dead(&folder);
     }
     Ok((answers, silent))
 }
@@ -324,19 +439,34 @@ fn message(content: &impl Serialize) -> Vec<u8> {
 /// Removes the sockets that nobody listens at. Under the lock nobody makes one.
 fn remove_dead(folder: &OwnedFd) -> io::Result<()> {
     let _lock = lock(folder, LOCK, PATIENCE)?;
-    for Socket { file, .. } in sockets(folder)? {
+    for socket in sockets(folder)? {
+        let file = socket.file();
         if connect(folder, &file).is_err_and(|error| error == Errno::CONNREFUSED) {
+            remove(folder, &spec_link(&socket.stem))?;
             unlinkat(folder, &file, AtFlags::empty())?;
         }
     }
     Ok(())
 }
 
+fn spec_link(stem: &str) -> String {
+    format!("{stem}{SPEC}")
+}
+
+/// Removes a file that may not be there.
+fn remove(folder: &OwnedFd, file: &str) -> Result<(), Errno> {
+    match unlinkat(folder, file, AtFlags::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
 /// A socket in the folder.
 struct Socket {
     /// Its sandbox's name.
     name: String,
-    file: String,
+    /// Its file's name without its end: `NAME~PID`.
+    stem: String,
 }
 
 fn sockets(folder: &OwnedFd) -> io::Result<Vec<Socket>> {
@@ -355,7 +485,11 @@ impl Socket {
         let stem = file.strip_suffix(SOCKET)?;
         let (name, process) = stem.split_once(OF_PROCESS).unwrap_or((stem, "0"));
         let is_one = is_name(name) && process.parse::<u32>().is_ok();
-        is_one.then(|| Socket { name: name.to_owned(), file: file.to_owned() })
+        is_one.then(|| Socket { name: name.to_owned(), stem: stem.to_owned() })
+    }
+
+    fn file(&self) -> String {
+        format!("{}{SOCKET}", self.stem)
     }
 }
 
@@ -454,7 +588,10 @@ mod tests {
                 LocalSet::new().block_on(&runtime, async move {
                     let answer = move |request| match request {
                         Request::Status => Answer::Status(status(&name)),
-                        Request::Look => Answer::Looked(LOOKED),
+                        Request::Look { told } => {
+                            assert_eq!(told, Some(Change::Stop));
+                            Answer::Looked(LOOKED)
+                        }
                     };
                     tokio::task::spawn_local(serve(listener, answer));
                     let _ = stopped.await;
@@ -545,11 +682,46 @@ mod tests {
     }
 
     #[test]
+    fn whose_a_sandbox_is_is_known_of_one_that_doesnt_answer() {
+        let settings = tempfile::tempdir().unwrap();
+        let folder = settings.path().join("run");
+        let lasting = Lasting::Spec(OsStr::from_bytes(b"/a:\xff/app.toml").into());
+        let named = Listener::bind(settings.path(), "run-1").unwrap();
+        named.belongs_to(&lasting, Some("app")).unwrap();
+        let nameless = Listener::bind(settings.path(), "run-2").unwrap();
+        nameless.belongs_to(&lasting, None).unwrap();
+        let bare = Listener::bind(settings.path(), "run-3").unwrap();
+        bare.belongs_to(&Lasting::Run("run-3".into()), None).unwrap();
+        let is = |name: &str, lasting: &Lasting, spec: Option<&str>| Present {
+            name: name.into(),
+            lasting: lasting.clone(),
+            spec: spec.map(str::to_owned),
+        };
+        let third = is("run-3", &Lasting::Run("run-3".into()), None);
+        let first = is("run-1", &lasting, Some("app"));
+        let all = [first, is("run-2", &lasting, None), third.clone()];
+        assert_eq!(present(settings.path()).unwrap(), all);
+        drop((named, nameless));
+        assert_eq!(present(settings.path()).unwrap(), [third]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "the lock, and run-3's socket");
+        // Of one that was killed nothing stays, nor is it the next one's.
+        for name in ["run-4", "run-5"] {
+            drop(UnixListener::bind(folder.join(format!("{name}.sock"))).unwrap());
+            std::os::unix::fs::symlink("app:/app.toml", folder.join(format!("{name}.spec")))
+                .unwrap();
+        }
+        let _next = Listener::bind(settings.path(), "run-5").unwrap();
+        let names: Vec<_> = present(settings.path()).unwrap();
+        assert_eq!(names[1], is("run-5", &Lasting::Run("run-5".into()), None));
+        assert_eq!((names.len(), folder.join("run-4.spec").is_symlink()), (2, false));
+    }
+
+    #[test]
     fn every_wire_is_told_to_look() {
         let settings = tempfile::tempdir().unwrap();
         let live = Listener::bind(settings.path(), "run-1").unwrap();
         let _hanging = Listener::bind(settings.path(), "run-2").unwrap();
-        let told = served(live, "run-1", || tell(settings.path()).unwrap());
+        let told = served(live, "run-1", || tell(settings.path(), &Change::Stop).unwrap());
         assert_eq!(told.wires, [("run-1".to_owned(), LOOKED)]);
         assert_eq!(told.silent, ["run-2"]);
     }
@@ -569,7 +741,7 @@ mod tests {
         }
         let (told, running) = served(live, "main-run", || {
             served(other, "main-run", || {
-                (tell(settings.path()).unwrap(), list(settings.path()).unwrap())
+                (tell(settings.path(), &Change::Stop).unwrap(), list(settings.path()).unwrap())
             })
         });
         assert_eq!(told.wires, vec![("main-run".to_owned(), LOOKED); 2]);

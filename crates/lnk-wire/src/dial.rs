@@ -9,17 +9,18 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lnk_spec::host::Host;
 use lnk_spec::shown::reason;
 use lnk_spec::upstream::Upstream;
 use rustix::io::Errno;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::address::{Class, classify};
+use crate::connections::{Connection, Connections};
 use crate::policy::{Reach, Refusal, Target, refused_address};
 use crate::resolve::{ResolveError, Resolver};
 use crate::route::{Routes, Way};
@@ -39,13 +40,14 @@ pub struct Dialer {
     upstream: Upstream,
     resolver: Resolver,
     routes: Routes,
+    connections: Arc<Connections>,
 }
 
 /// A connection to a target.
 #[derive(Debug)]
 pub struct Connected {
     /// The connection, without Nagle's delay.
-    pub stream: TcpStream,
+    pub stream: Connection,
     /// The address that was judged; none where the upstream got the name.
     pub address: Option<IpAddr>,
     /// Whether it goes through the upstream.
@@ -85,10 +87,12 @@ pub enum DialError {
 }
 
 impl Dialer {
-    /// A dialer whose connections to the internet leave by `upstream`.
+    /// A dialer whose connections to the internet leave by `upstream`. All that it makes
+    /// are among `connections`.
     #[must_use]
-    pub fn new(upstream: Upstream) -> Self {
-        Dialer { upstream, resolver: Resolver::new(), routes: Routes::default() }
+    pub fn new(upstream: Upstream, connections: Arc<Connections>) -> Self {
+        let (resolver, routes) = (Resolver::new(), Routes::default());
+        Dialer { upstream, resolver, routes, connections }
     }
 
     /// Connects to what a target may be reached by.
@@ -114,19 +118,22 @@ impl Dialer {
     }
 
     async fn reach(&self, target: &Target, reach: &Reach) -> Result<Connected, DialError> {
-        let port = target.port;
+        let (port, by) = (target.port, &self.connections);
         match self.upstream {
-            Upstream::Direct => direct(&self.addresses(target, reach).await?, port).await,
+            Upstream::Direct => direct(by, &self.addresses(target, reach).await?, port).await,
             Upstream::Socks5(proxy) => {
                 let addresses = self.addresses(target, reach).await?;
                 match of_lan(&addresses) {
-                    lan if lan.is_empty() => through(proxy, &addresses, port).await,
-                    lan => direct(&lan, port).await,
+                    lan if lan.is_empty() => through(by, proxy, &addresses, port).await,
+                    lan => direct(by, &lan, port).await,
                 }
             }
             Upstream::Socks5Name(proxy) => {
                 let lan = self.lan_beside_upstream(target, reach).await?;
-                if lan.is_empty() { by_name(proxy, target).await } else { direct(&lan, port).await }
+                match lan.is_empty() {
+                    true => by_name(by, proxy, target).await,
+                    false => direct(by, &lan, port).await,
+                }
             }
         }
     }
@@ -205,10 +212,14 @@ fn of_lan(addresses: &[IpAddr]) -> Vec<IpAddr> {
     addresses.iter().copied().filter(|address| classify(*address) == Class::Private).collect()
 }
 
-async fn direct(addresses: &[IpAddr], port: u16) -> Result<Connected, DialError> {
+async fn direct(
+    by: &Arc<Connections>,
+    addresses: &[IpAddr],
+    port: u16,
+) -> Result<Connected, DialError> {
     let (address, stream) = match addresses {
-        [only] => dial(*only, port).await,
-        several => race(interleaved(several), port).await,
+        [only] => dial(Arc::clone(by), *only, port).await,
+        several => race(by, interleaved(several), port).await,
     }
     .map_err(unreachable)?;
     stream.set_nodelay(true).map_err(unreachable)?;
@@ -230,14 +241,18 @@ fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
 }
 
 /// The first connection that stands; the others are given up.
-async fn race(addresses: Vec<IpAddr>, port: u16) -> io::Result<(IpAddr, TcpStream)> {
+async fn race(
+    by: &Arc<Connections>,
+    addresses: Vec<IpAddr>,
+    port: u16,
+) -> io::Result<(IpAddr, Connection)> {
     let mut waiting = addresses.into_iter();
     let mut attempts = JoinSet::new();
     let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
     loop {
         let ended = match waiting.next() {
             Some(address) => {
-                attempts.spawn(dial(address, port));
+                attempts.spawn(dial(Arc::clone(by), address, port));
                 timeout(ATTEMPT_DELAY, attempts.join_next()).await
             }
             None => Ok(attempts.join_next().await),
@@ -253,9 +268,13 @@ async fn race(addresses: Vec<IpAddr>, port: u16) -> io::Result<(IpAddr, TcpStrea
     }
 }
 
-async fn dial(address: IpAddr, port: u16) -> io::Result<(IpAddr, TcpStream)> {
+async fn dial(
+    by: Arc<Connections>,
+    address: IpAddr,
+    port: u16,
+) -> io::Result<(IpAddr, Connection)> {
     let judged = SocketAddr::new(address, port);
-    let stream = TcpStream::connect(judged).await?;
+    let stream = by.connect(judged).await?;
     if stream.peer_addr()? != judged {
         return Err(io::ErrorKind::AddrNotAvailable.into());
     }
@@ -264,6 +283,7 @@ async fn dial(address: IpAddr, port: u16) -> io::Result<(IpAddr, TcpStream)> {
 
 /// Through the upstream, by judged addresses, one after the other.
 async fn through(
+    by: &Arc<Connections>,
     proxy: SocketAddr,
     addresses: &[IpAddr],
     port: u16,
@@ -272,7 +292,7 @@ async fn through(
     for (following, address) in (0..addresses.len()).rev().zip(addresses) {
         let host = Host::Address(*address);
         let limit = if following == 0 { LIMIT } else { UPSTREAM_ATTEMPT };
-        match timeout(limit, upstream::connect(proxy, &host, port)).await {
+        match timeout(limit, upstream::connect(by, proxy, &host, port)).await {
             Ok(Ok(stream)) => {
                 return Ok(Connected { stream, address: Some(*address), upstream: true });
             }
@@ -284,12 +304,16 @@ async fn through(
     Err(last_error)
 }
 
-async fn by_name(proxy: SocketAddr, target: &Target) -> Result<Connected, DialError> {
+async fn by_name(
+    by: &Arc<Connections>,
+    proxy: SocketAddr,
+    target: &Target,
+) -> Result<Connected, DialError> {
     let address = match &target.host {
         Host::Address(address) => Some(*address),
         Host::Name(_) => None,
     };
-    let stream = upstream::connect(proxy, &target.host, target.port).await?;
+    let stream = upstream::connect(by, proxy, &target.host, target.port).await?;
     Ok(Connected { stream, address, upstream: true })
 }
 
@@ -381,7 +405,8 @@ mod tests {
     fn the_next_address_follows_a_failure_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (address, stream) = block_on(race(addresses("::1 127.0.0.2 127.0.0.1"), port)).unwrap();
+        let (address, stream) =
+            block_on(race(&Arc::default(), addresses("::1 127.0.0.2 127.0.0.1"), port)).unwrap();
         assert_eq!(address, addresses("127.0.0.1")[0]);
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
     }
@@ -389,7 +414,8 @@ mod tests {
     #[test]
     fn the_last_error_is_told_when_none_answers() {
         // Nobody has had port 1 (tcpmux) for decades.
-        let error = block_on(race(addresses("127.0.0.1 127.0.0.2"), 1)).unwrap_err();
+        let error =
+            block_on(race(&Arc::default(), addresses("127.0.0.1 127.0.0.2"), 1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
@@ -403,7 +429,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let dialer = Dialer::new(Upstream::Direct);
+        let dialer = Dialer::new(Upstream::Direct, Arc::default());
         for host in ["127.0.0.1", "0.0.0.0", "::1", "localhost", "2002:7f00:1::"] {
             let target = Target { host: host.parse().unwrap(), port };
             let error = block_on(dialer.connect(&target, &all)).unwrap_err();
@@ -468,7 +494,7 @@ mod tests {
     #[test]
     fn an_upstream_gets_the_judged_address() {
         let (proxy, requests) = proxy(&[0]);
-        let dialer = Dialer::new(Upstream::Socks5(proxy));
+        let dialer = Dialer::new(Upstream::Socks5(proxy), Arc::default());
         let connected = block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)).unwrap();
         assert_eq!(requests.recv().unwrap(), b"\x01\x08\x08\x08\x08\x01\xbb");
         assert!(connected.upstream && connected.address == Some([8, 8, 8, 8].into()));
@@ -478,7 +504,7 @@ mod tests {
     fn an_upstream_gets_every_judged_address_in_turn() {
         let (proxy, requests) = proxy(&[4, 5, 0]);
         let found = addresses("8.8.8.8 2606:4700::1 8.8.4.4");
-        let connected = block_on(through(proxy, &found, 443)).unwrap();
+        let connected = block_on(through(&Arc::default(), proxy, &found, 443)).unwrap();
         assert_eq!(connected.address, Some(found[2]));
         assert_eq!(requests.iter().map(|request| request[0]).collect::<Vec<_>>(), [1, 4, 1]);
     }
@@ -486,7 +512,7 @@ mod tests {
     #[test]
     fn an_upstream_that_gets_names_gets_no_other_thing() {
         let (proxy, requests) = proxy(&[0]);
-        let dialer = Dialer::new(Upstream::Socks5Name(proxy));
+        let dialer = Dialer::new(Upstream::Socks5Name(proxy), Arc::default());
         let connected = block_on(dialer.connect(&target("no-such.example"), &INTERNET)).unwrap();
         assert_eq!(requests.recv().unwrap(), b"\x03\x0fno-such.example\x01\xbb");
         assert!(connected.upstream && connected.address.is_none());
@@ -499,7 +525,7 @@ mod tests {
     #[test]
     fn an_upstream_that_says_no_or_is_down_is_a_failure() {
         let (proxy, _requests) = proxy(&[2]);
-        let dialer = Dialer::new(Upstream::Socks5(proxy));
+        let dialer = Dialer::new(Upstream::Socks5(proxy), Arc::default());
         let error = block_on(dialer.connect(&target("8.8.8.8"), &INTERNET)).unwrap_err();
         assert!(matches!(error, DialError::Upstream(UpstreamError::Replied(2))), "{error}");
         let error = loop {

@@ -1,10 +1,11 @@
 //! The endpoints of a sandbox, reached by their names: each name has an address of its
 //! own in 127/8, which the sandbox's DNS tells, and each of their ports a listener, so
-//! that the address dialled says which one is meant.
+//! that the address dialled says which one is meant. One that is given by address is
+//! reached at that address, which the sandbox's loopback has too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,16 @@ impl Endpoints {
         of_host.map(target).any(|target| self.is_open(&target))
     }
 
+    /// Why a name is none of theirs, and what would make it one.
+    pub fn no_name(&self, name: &HostName) -> String {
+        self.policy.no_name(name)
+    }
+
+    /// What opens these, which aren't endpoints.
+    pub fn hint(&self, closed: &[Target]) -> String {
+        self.policy.endpoint_hint(closed)
+    }
+
     /// Whether names are looked up here, and not at the upstream.
     pub fn are_looked_up(&self) -> bool {
         !matches!(self.policy.internet.way_out(), Upstream::Socks5Name(_))
@@ -106,11 +117,17 @@ impl Endpoints {
         Some(Ipv4Addr::from_bits(FIRST.to_bits() + number))
     }
 
-    /// The name that an address stands for.
-    fn name_at(&self, address: Ipv4Addr) -> Option<HostName> {
-        let number = address.to_bits().checked_sub(FIRST.to_bits())?;
+    /// The host that an address inside stands for: a name, or itself.
+    fn host_at(&self, address: IpAddr) -> Option<Host> {
+        let IpAddr::V4(v4) = address else {
+            return (!address.is_loopback()).then_some(Host::Address(address));
+        };
+        if !v4.is_loopback() {
+            return Some(Host::Address(address));
+        }
+        let number = v4.to_bits().checked_sub(FIRST.to_bits())?;
         let names = self.names.borrow();
-        names.names.get(usize::try_from(number).ok()?).map(|it| it.name.clone())
+        names.names.get(usize::try_from(number).ok()?).map(|it| Host::Name(it.name.clone()))
     }
 
     /// Whether it's to be logged that a name with an address was looked up: not again
@@ -136,20 +153,16 @@ pub(crate) async fn serve(
     calls: &Calls,
     room: &Rc<Room>,
 ) {
-    let to = match client.local_addr() {
-        Ok(SocketAddr::V4(to)) => *to.ip(),
-        // The listeners are of IPv4.
-        _ => Ipv4Addr::UNSPECIFIED,
-    };
-    if to == Ipv4Addr::LOCALHOST && own {
+    let to = client.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |to| to.ip());
+    if is_localhost(to) && own {
         return port::serve(client, port, calls, room).await;
     }
-    let Some(name) = calls.endpoints.name_at(to) else {
+    let Some(host) = calls.endpoints.host_at(to) else {
         refuse(to, port, calls);
         let _ = client.set_zero_linger();
         return;
     };
-    let target = Target { host: Host::Name(name), port };
+    let target = Target { host, port };
     let opened = match calls.reach(&target, Asked::Endpoint).await {
         Ok(Reached { call, origin, .. }) => call.open().map(|open| (open, origin)),
         Err(answer) => Err(answer),
@@ -162,8 +175,27 @@ pub(crate) async fn serve(
     relay::run(&mut client, &mut origin, &[], &[], &open, room).await;
 }
 
-fn refuse(to: Ipv4Addr, port: u16, calls: &Calls) {
-    let (call, reason) = if to == Ipv4Addr::LOCALHOST {
+/// Refuses what the sandbox's loopback was asked for where nobody listens, if it stands
+/// for a host.
+pub(crate) fn refuse_unheard(to: SocketAddr, calls: &Calls) {
+    let Some(host) = calls.endpoints.host_at(to.ip().to_canonical()) else { return };
+    let target = Target { host, port: to.port() };
+    let call = calls.log.call(Verb::Tcp, &target.host, target.port);
+    if calls.refuse_closed(&call).is_err() {
+        return;
+    }
+    if let Err(answer) = (calls.judge)(&target, Asked::Endpoint) {
+        calls.turned_away(&call, &answer.reason, answer.metadata);
+    }
+}
+
+/// Whether it's the address that ports of this machine have inside.
+fn is_localhost(address: IpAddr) -> bool {
+    [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()].contains(&address)
+}
+
+fn refuse(to: IpAddr, port: u16, calls: &Calls) {
+    let (call, reason) = if is_localhost(to) {
         let reason =
             format!("this port isn't open: add --port {port}, or it to ports in [localhost]");
         (calls.log.call(Verb::Port, "localhost", port), reason)

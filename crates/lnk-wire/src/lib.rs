@@ -1,12 +1,13 @@
 //! The wire: the filtering proxy that is a sandbox's only way out.
 //!
 //! Its listening sockets are made in the sandbox's network namespace and served
-//! from outside it, on one thread. Nothing here starts a process but the system's
-//! resolver, prints, or reads the environment.
+//! from outside it, on one thread; another one closes it. Nothing here starts a
+//! process but the system's resolver, prints, or reads the environment.
 
 pub mod body;
 mod calls;
 mod connect;
+pub mod connections;
 pub mod control;
 pub mod dial;
 pub mod dns;

@@ -26,8 +26,12 @@ pub const KEPT: u32 = 9;
 /// Bytes of a line at most, its newline too.
 pub const MAX_LINE: usize = 4096;
 
-/// Bytes of a host, and of a sandbox's name, at most.
-const MAX_NAME: usize = 256;
+/// Bytes of a host at most.
+const MAX_HOST: usize = 256;
+/// Bytes of a sandbox's name, and of its spec's, at most.
+const MAX_NAME: usize = 64;
+/// Bytes of a spec's path at most.
+const MAX_PATH: usize = 512;
 /// Bytes of a reason at most.
 const MAX_REASON: usize = 1024;
 
@@ -66,6 +70,9 @@ pub struct Sandbox {
     /// Its spec's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
+    /// Its spec's real path, escaped: what its name doesn't tell apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_path: Option<String>,
 }
 
 /// The kinds of calls.
@@ -173,7 +180,8 @@ impl Line {
     pub fn written(mut self) -> Vec<u8> {
         self.sandbox.name = bounded(self.sandbox.name.as_bytes(), MAX_NAME);
         self.sandbox.spec = self.sandbox.spec.map(|spec| bounded(spec.as_bytes(), MAX_NAME));
-        self.host = self.host.map(|host| bounded(host.as_bytes(), MAX_NAME));
+        self.sandbox.spec_path = self.sandbox.spec_path.map(|path| bounded_path(&path));
+        self.host = self.host.map(|host| bounded(host.as_bytes(), MAX_HOST));
         if let What::Refused { reason } | What::Failed { reason, .. } = &mut self.what {
             *reason = bounded(reason.as_bytes(), MAX_REASON);
         }
@@ -181,6 +189,11 @@ impl Line {
         line.push(b'\n');
         line
     }
+}
+
+/// A spec's path as a line has it.
+fn bounded_path(path: &str) -> String {
+    bounded(path.as_bytes(), MAX_PATH)
 }
 
 /// Text without anything that drives a terminal, cut to so many bytes. JSON makes

@@ -3,17 +3,23 @@
 //! `stopped` is an empty file: while it's there every wire is closed. `pauses.json`
 //! holds, by lasting name, what was paused and the refused calls that still count; a
 //! new one takes the place of the last in one step, and is made under a lock, so that
-//! it's read without one. What can't be read closes a wire.
+//! it's read without one. What can't be read closes a wire. Both have their room kept, so
+//! that a full disk has place for the next stop and pause.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use lnk_spec::path::stored;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, openat, renameat, statat, unlinkat};
+use lnk_spec::shown::reason;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+    fallocate, futimens, openat, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +31,31 @@ use crate::pause::{Refusals, Refused, Why};
 pub const STOPPED: &str = "stopped";
 /// The file of all pauses.
 pub const PAUSES: &str = "pauses.json";
-/// A new one, until it takes the other's place.
+/// A new one, until it takes the other's place: its room is kept before.
 const NEW: &str = "pauses.json.new";
+/// What becomes [`STOPPED`] where the disk has no place for it.
+const SPARE: &str = "stopped.spare";
+/// Bytes of it that are kept: enough for a hundred pauses, or for what twenty names were
+/// refused.
+const ROOM: u64 = 32 * 1024;
 const LOCK: &str = "pauses.lock";
 /// How long another one may hold the lock, which takes it milliseconds.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The file's bytes at most; more isn't ours.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Held beside the lock on disk: who is stopped with that one keeps all others from it.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Does what stops this process while it has no lock that other ones wait for.
+pub fn between_changes<T>(act: impl FnOnce() -> T) -> T {
+    let _held = changing();
+    act()
+}
+
+fn changing() -> MutexGuard<'static, ()> {
+    CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What pauses and counters belong to, and survive its runs with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +148,7 @@ impl State {
     #[must_use]
     pub fn closed(&self, whose: &Lasting) -> Option<Closed> {
         match self.kept() {
-            Err(error) => Some(Closed::Unknown(error.to_string())),
+            Err(error) => Some(Closed::Unknown(reason(&error))),
             Ok(kept) if kept.stopped.is_some() => Some(Closed::Stopped),
             Ok(kept) => {
                 let entry = kept.entries.into_iter().find(|entry| entry.of == *whose);
@@ -176,7 +200,36 @@ impl State {
             Ok(_) => Ok(true),
             // Whatever it is, it counts.
             Err(Errno::EXIST) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) => self.stop_with_spare().map_err(|_| error.into()),
+        }
+    }
+
+    fn stop_with_spare(&self) -> Result<bool, Errno> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let spare = openat(&self.folder, SPARE, flags, Mode::empty())?;
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        // Since when it's stopped.
+        futimens(&spare, &Timestamps { last_access: now, last_modification: now })?;
+        match renameat_with(&self.folder, SPARE, &self.folder, STOPPED, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            // Not every file system can tell whether there is one.
+            Err(Errno::INVAL) => {
+                renameat(&self.folder, SPARE, &self.folder, STOPPED).map(|()| true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps room for the next stop and pause, where there is any.
+    pub(crate) fn reserve(&self) {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        for (name, room) in [(SPARE, 0), (NEW, ROOM)] {
+            let made = openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR);
+            if let (Ok(file), 1..) = (made, room) {
+                // Not every file system can; what isn't kept is found out when it's written.
+                let _ = fallocate(&file, FallocateFlags::KEEP_SIZE, 0, room);
+            }
         }
     }
 
@@ -186,7 +239,10 @@ impl State {
     /// The file can't be removed.
     pub fn start(&self) -> io::Result<bool> {
         match unlinkat(&self.folder, STOPPED, AtFlags::empty()) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.reserve();
+                Ok(true)
+            }
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -197,7 +253,7 @@ impl State {
     /// # Errors
     /// The file can't be read or written.
     pub fn pause(&self, whose: &Lasting, spec: Option<&str>, reason: &str) -> io::Result<bool> {
-        self.change(|content| {
+        self.change(PATIENCE, |content| {
             let entry = content.entry(whose, spec);
             let is_new = entry.pause.is_none();
             entry.pause.get_or_insert_with(|| pause(reason));
@@ -213,7 +269,7 @@ impl State {
         if self.read()?.entries.iter().all(|entry| entry.of != *whose) {
             return Ok(false);
         }
-        self.change(|content| {
+        self.change(PATIENCE, |content| {
             let at = content.entries.iter().position(|entry| entry.of == *whose);
             let removed = at.map(|at| content.entries.remove(at));
             let was_paused = removed.is_some_and(|entry| entry.pause.is_some());
@@ -224,14 +280,16 @@ impl State {
     /// Counts refused calls, and pauses the name where they are too many.
     ///
     /// # Errors
-    /// The file can't be read or written: then they aren't counted.
+    /// The file can't be read or written, or another one changes it for longer than
+    /// `patience` (`WouldBlock`): then they aren't counted.
     pub fn refused(
         &self,
         whose: &Lasting,
         spec: Option<&str>,
         calls: &[Refused],
+        patience: Duration,
     ) -> io::Result<Option<Why>> {
-        self.change(|content| {
+        self.change(patience, |content| {
             let entry = content.entry(whose, spec);
             if entry.pause.is_some() {
                 return (None, false);
@@ -245,10 +303,26 @@ impl State {
         })
     }
 
+    /// Whether these refused calls are too many beside those that are counted. Nothing is
+    /// changed.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn too_many(&self, whose: &Lasting, calls: &[Refused]) -> io::Result<Option<Why>> {
+        let mut content = self.read()?;
+        let refusals = &mut content.entry(whose, None).refusals;
+        Ok(calls.iter().fold(None, |why, call| refusals.count(call).or(why)))
+    }
+
     /// Changes the file under the lock. `change` also says whether that has to be on
     /// the disk before it counts as done.
-    fn change<T>(&self, change: impl FnOnce(&mut Content) -> (T, bool)) -> io::Result<T> {
-        let _lock = lock(&self.folder, LOCK, PATIENCE)?;
+    fn change<T>(
+        &self,
+        patience: Duration,
+        change: impl FnOnce(&mut Content) -> (T, bool),
+    ) -> io::Result<T> {
+        let _held = changing();
+        let _lock = lock(&self.folder, LOCK, patience)?;
         let mut content = self.read()?;
         let (result, is_lasting) = change(&mut content);
         content.leave_old(Timestamp::now().as_millisecond());
@@ -273,16 +347,29 @@ impl State {
     }
 
     fn write(&self, content: &Content, is_lasting: bool) -> io::Result<()> {
-        // Left by one that was killed.
-        let _ = unlinkat(&self.folder, NEW, AtFlags::empty());
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&self.folder, NEW, flags | OFlags::CLOEXEC, mode)?);
+        let mut file = self.reserved().map_or_else(|| self.make_new(), Ok)?;
         file.write_all(&serde_json::to_vec(content).expect("text and numbers are JSON"))?;
         if is_lasting {
             file.sync_data()?;
         }
-        Ok(renameat(&self.folder, NEW, &self.folder, PAUSES)?)
+        renameat(&self.folder, NEW, &self.folder, PAUSES)?;
+        self.reserve();
+        Ok(())
+    }
+
+    /// The new file whose room was kept. One that isn't empty was left by one that was
+    /// killed, or had no room.
+    fn reserved(&self) -> Option<File> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.folder, NEW, flags, Mode::empty()).ok()?);
+        let is_new = |it: &std::fs::Metadata| it.is_file() && it.len() == 0;
+        file.metadata().is_ok_and(|it| is_new(&it)).then_some(file)
+    }
+
+    fn make_new(&self) -> io::Result<File> {
+        let _ = unlinkat(&self.folder, NEW, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.folder, NEW, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
     fn stat(&self, name: &str) -> io::Result<Option<Stat>> {
@@ -364,14 +451,17 @@ mod tests {
         let (one, two) = (spec("/one.toml"), spec("/two.toml"));
         for n in 0..19 {
             let state = if n % 2 == 0 { &state } else { &other };
-            assert_eq!(state.refused(&one, None, &[refused(n)]).unwrap(), None, "{n}");
+            assert_eq!(state.refused(&one, None, &[refused(n)], PATIENCE).unwrap(), None, "{n}");
         }
-        assert_eq!(state.refused(&two, None, &[refused(19)]).unwrap(), None);
-        assert_eq!(other.refused(&one, None, &[refused(19)]).unwrap(), Some(Why::Targets));
+        assert_eq!(state.refused(&two, None, &[refused(19)], PATIENCE).unwrap(), None);
+        assert_eq!(
+            other.refused(&one, None, &[refused(19)], PATIENCE).unwrap(),
+            Some(Why::Targets)
+        );
         assert_eq!(state.closed(&one), Some(Closed::Paused(Why::Targets.to_string())));
         assert_eq!(state.closed(&two), None);
         assert!(state.resume(&one).unwrap());
-        assert_eq!(state.refused(&one, None, &[refused(20)]).unwrap(), None);
+        assert_eq!(state.refused(&one, None, &[refused(20)], PATIENCE).unwrap(), None);
     }
 
     #[test]
@@ -426,6 +516,51 @@ mod tests {
         stamps.push(state.stamp().unwrap());
         assert!(stamps.windows(2).all(|two| two[0] != two[1]), "{stamps:?}");
         assert_eq!(state.stamp().unwrap(), stamps[4]);
+    }
+
+    #[test]
+    fn nothing_stops_this_process_while_it_has_the_lock() {
+        let (_folder, state) = state();
+        let (is_changing, changing) = std::sync::mpsc::channel();
+        let (go_on, hold) = std::sync::mpsc::channel::<()>();
+        let state = &state;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                state.change(PATIENCE, |_| {
+                    is_changing.send(()).unwrap();
+                    ((), hold.recv().is_err())
+                })
+            });
+            changing.recv().unwrap();
+            assert!(CHANGING.try_lock().is_err());
+            drop(go_on);
+            // Others can have it, as it isn't held here.
+            between_changes(|| lock(&state.folder, LOCK, Duration::ZERO).map(drop)).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_stop_and_a_pause_have_their_room() {
+        let (folder, state) = state();
+        state.reserve();
+        let kept = |name| fs::metadata(folder.path().join(name)).unwrap();
+        let inode = |name| std::os::unix::fs::MetadataExt::ino(&kept(name));
+        let blocks = |name| std::os::unix::fs::MetadataExt::blocks(&kept(name));
+        assert!(blocks(NEW) * 512 >= ROOM && kept(NEW).len() == 0);
+        let (new, spare) = (inode(NEW), inode(SPARE));
+        state.pause(&spec("/a"), None, "x").unwrap();
+        assert_eq!(inode(PAUSES), new);
+        assert!(blocks(NEW) * 512 >= ROOM, "for the next");
+        assert!(state.stop_with_spare().unwrap());
+        assert_eq!((inode(STOPPED), state.stop().unwrap()), (spare, false));
+        let since = state.stopped().unwrap().unwrap();
+        assert!(Timestamp::now().duration_since(since).as_secs() < 60);
+        // Left by one that had no room for all of it.
+        fs::write(folder.path().join(NEW), "{").unwrap();
+        state.pause(&spec("/b"), None, "x").unwrap();
+        assert_eq!(state.kept().unwrap().entries.len(), 2);
+        assert!(state.start().unwrap());
+        assert!(folder.path().join(SPARE).exists());
     }
 
     #[test]

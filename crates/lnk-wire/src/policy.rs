@@ -8,17 +8,21 @@
 //! `.home.arpa`) are the LAN's alone; `*` of `[lan]` opens them, and no other name:
 //! those it would have to look up on the internet.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use lnk_spec::endpoint::Endpoint;
-use lnk_spec::host::{Host, HostName};
+use lnk_spec::endpoint::{Endpoint, Opener};
+use lnk_spec::host::{Host, HostName, HostPattern};
 use lnk_spec::lan::{LanHost, PRIVATE};
 use lnk_spec::spec::{Internet, Lan};
 use lnk_spec::upstream::Upstream;
 
 use crate::address::{Class, class_of, classify};
+
+/// Domains of the names that addresses have (RFC 1035, 3.5; RFC 3596, 2.5).
+const REVERSE: [&str; 2] = ["in-addr.arpa", "ip6.arpa"];
 
 /// The grants of one wire.
 #[derive(Clone, Debug, Default)]
@@ -157,21 +161,16 @@ impl Policy {
         if !self.internet.hosts.iter().any(|pattern| pattern.matches(&target.host)) {
             return Err(refusal(format!("{target} isn't open: {}", internet_hint(target, asked))));
         }
-        let by_connect = target.port == 443 || self.names_in_tcp(target);
         match asked {
-            Asked::Connect | Asked::Endpoint if by_connect => Ok(()),
-            Asked::Http if target.port == 80 => Ok(()),
-            Asked::Http if by_connect => Err(refusal(format!(
-                "{target} isn't open to plain HTTP: {}",
-                instead_of_http(target)
-            ))),
-            Asked::Connect | Asked::Endpoint => {
-                Err(refusal(format!("{target} isn't open: {}", tcp_hint(target))))
+            Asked::Connect | Asked::Endpoint if target.port == 443 || self.names_in_tcp(target) => {
+                Ok(())
             }
-            Asked::Http => Err(refusal(format!(
-                "{target} isn't open to plain HTTP, which only port 80 of it is{}",
-                tunnel_hint(target)
-            ))),
+            // An endpoint takes whatever a program says.
+            Asked::Http if target.port == 80 || self.names_in_tcp(target) => Ok(()),
+            Asked::Http if target.port == 443 => {
+                Err(refusal(format!("{target} isn't open to plain HTTP: write https://")))
+            }
+            _ => Err(refusal(format!("{target} isn't open: {}", tcp_hint(target)))),
         }
     }
 
@@ -185,6 +184,56 @@ impl Policy {
             endpoint.port().get() == target.port && endpoint.host().matches(&target.host)
         };
         self.internet.tcp.iter().any(meant)
+    }
+
+    /// Why no endpoint has a name, and what would open one: its port isn't known.
+    pub(crate) fn no_name(&self, name: &HostName) -> String {
+        let host = Host::Name(name.clone());
+        let text = name.as_str();
+        match class_of(&host) {
+            Some(Class::Loopback) => {
+                return "it is this machine: add --port PORT, or it to ports in [localhost], and \
+                        ask for it at 127.0.0.1:PORT"
+                    .into();
+            }
+            Some(class) => return format!("{text} is {}: no grant opens it", class.in_words()),
+            None => {}
+        }
+        if REVERSE.iter().any(|domain| name.is_within(domain)) {
+            return "no address has a name in here, and no grant gives it one".into();
+        }
+        let endpoint = match format!("{text}:1").parse::<Endpoint>() {
+            Ok(endpoint) if !text.starts_with('_') => endpoint,
+            // Of a service, or otherwise nothing to connect to.
+            _ => return "no endpoint has this name, nor a service that is looked up".into(),
+        };
+        let openers = self.openers(std::iter::once(&endpoint));
+        let flags = vec![format!("--tcp {text}:PORT")];
+        format!("no endpoint has this name: {}", adding(openers, flags))
+    }
+
+    /// What opens closed endpoints: all of them by one flag, where they are a domain's.
+    pub(crate) fn endpoint_hint(&self, closed: &[Target]) -> String {
+        let mut endpoints: Vec<Endpoint> = Vec::new();
+        for endpoint in closed.iter().filter_map(|target| target.to_string().parse().ok()) {
+            if !endpoints.contains(&endpoint) {
+                endpoints.push(endpoint);
+            }
+        }
+        if let Some(domain) = domain_of(&endpoints) {
+            endpoints = vec![domain];
+        }
+        if endpoints.is_empty() {
+            return "no grant opens that".into();
+        }
+        let flags = endpoints.iter().map(Endpoint::flag).collect();
+        adding(self.openers(endpoints.iter()), flags)
+    }
+
+    /// What opens the hosts of endpoints that aren't open, each once.
+    fn openers<'e>(&self, endpoints: impl Iterator<Item = &'e Endpoint>) -> Vec<Opener> {
+        let closed = endpoints.filter(|it| !self.internet.reaches(&self.lan, it.host()));
+        closed.map(Endpoint::host_opened_by).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Whether an entry of `[lan]` is this name, or holds this address.
@@ -255,20 +304,27 @@ fn tcp_hint(target: &Target) -> String {
     }
 }
 
-/// What a client may do that was refused plain HTTP where tunnels are open.
-fn instead_of_http(target: &Target) -> &'static str {
-    match target.port {
-        443 => "write https://",
-        _ => "a tunnel reaches it (CONNECT)",
-    }
+/// The domain that several endpoints of one port are under, where it may be an endpoint.
+fn domain_of(endpoints: &[Endpoint]) -> Option<Endpoint> {
+    let [first, _, ..] = endpoints else { return None };
+    let HostPattern::One(Host::Name(name)) = first.host() else { return None };
+    let (_, domain) = name.as_str().split_once('.')?;
+    let domain: Endpoint = format!("*.{domain}:{}", first.port()).parse().ok()?;
+    endpoints.iter().all(|endpoint| domain.covers(endpoint)).then_some(domain)
 }
 
-fn tunnel_hint(target: &Target) -> String {
-    if may_be_endpoint(target) {
-        format!(": for a tunnel (CONNECT), add --tcp {target}, or it to tcp in [internet]")
-    } else {
-        String::new()
-    }
+/// What to add for endpoints: flags to paste, or entries.
+fn adding(openers: Vec<Opener>, tcp: Vec<String>) -> String {
+    let sections: BTreeSet<&str> = openers.iter().map(|opener| opener.section).collect();
+    let keys = match sections.into_iter().collect::<Vec<_>>().as_slice() {
+        [] => "tcp in [internet]",
+        ["lan"] => "hosts in [lan] and tcp in [internet]",
+        ["internet"] => "hosts and tcp in [internet]",
+        _ => "hosts in [internet] and [lan] and tcp in [internet]",
+    };
+    let it = if openers.len() + tcp.len() == 1 { "it" } else { "them" };
+    let flags: Vec<String> = openers.iter().map(Opener::to_string).chain(tcp).collect();
+    format!("add {}, or {it} to {keys}", flags.join(" "))
 }
 
 /// Whether `--tcp` takes it: not the sandbox's own ports.
@@ -328,8 +384,7 @@ mod tests {
             (
                 "example.com:8080",
                 Asked::Http,
-                "example.com:8080 isn't open to plain HTTP, which only port 80 of it is: for a \
-                 tunnel (CONNECT), add --tcp example.com:8080, or it to tcp in [internet]",
+                "example.com:8080 isn't open: add --tcp example.com:8080, or it to tcp in [internet]",
             ),
             (
                 "example.com:53",
@@ -365,12 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_its_port_by_connect() {
+    fn an_endpoint_is_its_port_by_connect_and_plain_http() {
         let policy = policy("*", "github.com:22 *.abc.mongodb.net:27017 plain.example:443", "");
         let open = |endpoint, asked| policy.judge(&target(endpoint), asked).is_ok();
         assert!(open("github.com:22", Asked::Connect) && open("github.com:443", Asked::Connect));
         assert!(open("x.abc.mongodb.net:27017", Asked::Connect));
-        assert!(!open("github.com:22", Asked::Http) && !open("github.com:23", Asked::Connect));
+        assert!(open("github.com:22", Asked::Http) && open("plain.example:443", Asked::Http));
+        assert!(!open("github.com:23", Asked::Http) && !open("other.example:443", Asked::Http));
+        assert!(!open("github.com:23", Asked::Connect));
         assert!(!open("other.com:22", Asked::Connect));
         assert!(!open("abc.mongodb.net:27017", Asked::Connect));
         let named = policy.judge(&target("plain.example:443"), Asked::Connect).unwrap();
@@ -396,9 +453,82 @@ mod tests {
     }
 
     #[test]
+    fn what_opens_a_name_is_told_and_never_what_cant_be_opened() {
+        let policy = policy("a.example", "a.example:1", "nas.local");
+        for (name, said) in [
+            (
+                "b.example",
+                "no endpoint has this name: add --internet-host b.example --tcp b.example:PORT, or \
+                 them to hosts and tcp in [internet]",
+            ),
+            (
+                "a.example",
+                "no endpoint has this name: add --tcp a.example:PORT, or it to tcp in [internet]",
+            ),
+            (
+                "nas.local",
+                "no endpoint has this name: add --tcp nas.local:PORT, or it to tcp in [internet]",
+            ),
+            (
+                "nas",
+                "no endpoint has this name: add --lan-host nas --tcp nas:PORT, or them to hosts in \
+                 [lan] and tcp in [internet]",
+            ),
+            (
+                "metadata.google.internal",
+                "metadata.google.internal is a cloud's metadata service: no grant opens it",
+            ),
+            (
+                "x.localhost",
+                "it is this machine: add --port PORT, or it to ports in [localhost], and ask for \
+                 it at 127.0.0.1:PORT",
+            ),
+            ("_x._udp.a.example", "no endpoint has this name, nor a service that is looked up"),
+            ("1.0.77.127.in-addr.arpa", "no address has a name in here, and no grant gives it one"),
+        ] {
+            let Ok(Host::Name(name)) = name.parse() else { panic!("{name}") };
+            assert_eq!(policy.no_name(&name), said);
+        }
+    }
+
+    #[test]
+    fn all_closed_endpoints_are_opened_at_once() {
+        let hint = |hosts, closed: &str| {
+            let closed: Vec<_> = closed.split(' ').map(target).collect();
+            policy(hosts, "", "").endpoint_hint(&closed)
+        };
+        let both = "a.abc.mongodb.net:27017 b.abc.mongodb.net:27017 a.abc.mongodb.net:27017";
+        assert_eq!(
+            hint("c.abc.mongodb.net", both),
+            "add --internet-host '*.abc.mongodb.net' --tcp '*.abc.mongodb.net:27017', or them to \
+             hosts and tcp in [internet]"
+        );
+        assert_eq!(
+            hint("*", both),
+            "add --tcp '*.abc.mongodb.net:27017', or it to tcp in [internet]"
+        );
+        // Of no one domain, of one that isn't one customer's, and of several ports.
+        assert_eq!(
+            hint("a.example", "a.example:1 b.example:1"),
+            "add --internet-host b.example --tcp a.example:1 --tcp b.example:1, or them to hosts \
+             and tcp in [internet]"
+        );
+        assert_eq!(
+            hint("*", "a.b.example:1 a.b.example:2"),
+            "add --tcp a.b.example:1 --tcp a.b.example:2, or them to tcp in [internet]"
+        );
+        assert_eq!(
+            hint("*", "nas.local:1 a.b.example:1"),
+            "add --lan-host nas.local --tcp nas.local:1 --tcp a.b.example:1, or them to hosts in \
+             [lan] and tcp in [internet]"
+        );
+        assert_eq!(hint("*", "localhost:1 metadata.google.internal:80"), "no grant opens that");
+    }
+
+    #[test]
     fn an_endpoint_of_no_open_host_is_closed() {
         let policy = policy("example.com", "github.com:22", "");
-        for asked in [Asked::Connect, Asked::Endpoint] {
+        for asked in [Asked::Connect, Asked::Endpoint, Asked::Http] {
             assert!(policy.judge(&target("github.com:22"), asked).is_err());
         }
     }
@@ -498,6 +628,17 @@ mod tests {
         assert_eq!(lan("example.com:443"), []);
         assert_eq!(lan("nas.example:443"), PRIVATE);
         assert_eq!(lan("192.168.1.5:1").len(), 1);
+    }
+
+    #[test]
+    fn an_endpoint_of_the_lan_is_reached_at_its_address() {
+        let policy = policy("", "10.0.0.7:22 10.1.0.1:22 1.1.1.1:22", "10.0.0.0/24");
+        for asked in [Asked::Connect, Asked::Endpoint] {
+            let open = |endpoint| policy.judge(&target(endpoint), asked);
+            assert_eq!(open("10.0.0.7:22").unwrap().lan, ["10.0.0.7/32".parse().unwrap()]);
+            assert!(open("10.1.0.1:22").is_err() && open("1.1.1.1:22").is_err());
+        }
+        assert!(policy.judge(&target("10.0.0.7:23"), Asked::Endpoint).is_err());
     }
 
     #[test]

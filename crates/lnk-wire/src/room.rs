@@ -16,7 +16,7 @@ use tokio::net::tcp::ReadHalf;
 
 use crate::log::{Log, Verb};
 
-/// Connections that are served at a time, at most. Each takes two descriptors, a few
+/// Connections that are served at a time, at most. Each takes three descriptors, a few
 /// kilobytes, and one of the 28,232 ports that this machine has by default for all
 /// connections to one service (ip_local_port_range in ip(7)): others have to find some.
 const CONNECTIONS: usize = 12 * 1024;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::refused::Refusals;
+use crate::refused::Told;
 
 /// The counters of one wire, for all that it has carried since it started: those
 /// who share them each add their part.
@@ -18,7 +18,9 @@ pub struct Traffic {
     refused: AtomicU64,
     failed: AtomicU64,
     unlogged: AtomicU64,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: Told,
+    /// Of endpoints.
+    pub(crate) failures: Told,
 }
 
 impl Traffic {
@@ -33,7 +35,8 @@ impl Traffic {
             refused: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             unlogged: AtomicU64::new(0),
-            refusals: Refusals::default(),
+            refusals: Told::default(),
+            failures: Told::default(),
         }
     }
 

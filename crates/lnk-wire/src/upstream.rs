@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use lnk_spec::host::Host;
 use lnk_spec::shown::reason;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::connections::{Connection, Connections};
 
 const VERSION: u8 = 5;
 const NO_PASSWORD: u8 = 0;
@@ -52,20 +54,21 @@ fn reply_in_words(reply: u8) -> &'static str {
 }
 
 /// A connection through the proxy to a host, which the proxy resolves where it's
-/// a name.
+/// a name. It is among `connections`.
 ///
 /// # Errors
 /// As [`UpstreamError`] says.
 pub async fn connect(
+    connections: &Arc<Connections>,
     proxy: SocketAddr,
     host: &Host,
     port: u16,
-) -> Result<TcpStream, UpstreamError> {
+) -> Result<Connection, UpstreamError> {
     let down = |error| UpstreamError::Down(proxy, error);
-    let mut stream = crate::port::connect(proxy).await.map_err(down)?;
+    let mut stream = crate::port::connect(connections, proxy).await.map_err(down)?;
     // Its three small messages must not wait for each other's acknowledgement.
     stream.set_nodelay(true).map_err(down)?;
-    ask(&mut stream, host, port).await?;
+    ask(&mut *stream, host, port).await?;
     Ok(stream)
 }
 
@@ -230,7 +233,7 @@ mod tests {
     fn a_proxy_that_is_down_is_told() {
         // Nobody has had port 1 (tcpmux) for decades.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        let result = block_on(connect(nobody, &"a.example".parse().unwrap(), 443));
+        let result = block_on(connect(&Arc::default(), nobody, &"a.example".parse().unwrap(), 443));
         assert!(matches!(result, Err(UpstreamError::Down(..))), "{result:?}");
     }
 

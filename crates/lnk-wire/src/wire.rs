@@ -1,8 +1,9 @@
-//! A sandbox's wire: one thread that serves its listeners.
+//! A sandbox's wire: one thread that serves its listeners, and one that watches over it.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::calls::{Answer, Calls, Dialing};
-use crate::control::{self, Status};
+use crate::control::{self, Change, Looked, Status};
 use crate::dial::{DialError, Dialer};
 use crate::endpoints::{self, Endpoints};
 use crate::gate::{Closing, Gate, Whose, until};
@@ -30,7 +31,7 @@ use crate::log::{FILE, Log};
 use crate::paused::{Lasting, State};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
 use crate::rate::Rate;
-use crate::refused::RefusedCalls;
+use crate::refused::ToldCalls;
 use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
 use crate::{dns, head, http, port};
@@ -41,9 +42,16 @@ const BACKLOG: i32 = 4096;
 /// How long accepting rests when the system has nothing left for a connection.
 const REST: Duration = Duration::from_millis(100);
 
+/// Connections that nobody heard, which wait to be written down, at most.
+const UNHEARD: usize = 64;
+/// How long one waits for it.
+const WRITTEN: Duration = Duration::from_secs(1);
+
 /// How often it's looked whether the wire is closed, where nobody says so: another run
 /// may have paused the name that they share.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long what was found by itself answers whoever asks.
+const JUST_NOW: Duration = Duration::from_secs(1);
 
 /// A socket, made in the sandbox's network namespace.
 #[derive(Debug)]
@@ -78,12 +86,33 @@ pub enum Serves {
 #[derive(Debug)]
 pub struct Wire {
     serving: Serving,
+    /// Until the last of its calls is over.
+    _watching: Serving,
+    gate: Arc<Gate>,
     traffic: Arc<Traffic>,
     closings: mpsc::Receiver<Closing>,
     has_closed: Arc<OwnedFd>,
+    unheard: Unheard,
 }
 
-/// The thread of a wire. It ends when this is dropped.
+/// Tells a wire of connections inside where nobody listens. It says of those that would
+/// be a call to a host what would open it, in the log and at the end of the run.
+#[derive(Clone, Debug)]
+pub struct Unheard(tokio::sync::mpsc::Sender<(SocketAddr, mpsc::SyncSender<()>)>);
+
+impl Unheard {
+    /// That an address and port were connected to in vain. It waits until that is
+    /// written down, a second at most; with many at a time, some aren't.
+    pub fn tell(&self, to: SocketAddr) {
+        let (written, is_written) = mpsc::sync_channel(1);
+        if self.0.try_send((to, written)).is_ok() {
+            // Who told it goes on, whatever became of it.
+            let _ = is_written.recv_timeout(WRITTEN);
+        }
+    }
+}
+
+/// A thread of a wire. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     stop: Option<oneshot::Sender<()>>,
@@ -92,14 +121,15 @@ pub(crate) struct Serving {
 
 impl Wire {
     /// Serves a sandbox's listeners on a thread of its own, with its log, its control
-    /// socket and what closes it in `settings`, the folder `~/.config/lnk/sandbox`.
+    /// socket and what closes it in `settings`, the folder `~/.config/lnk/sandbox`. What
+    /// closes it is looked at on another thread, which the calls can't keep busy.
     ///
     /// The process's soft limit of descriptors is raised to the hard one. Programs
     /// started later inherit that, and some don't take it well (`select`): start the
     /// sandbox's first process before.
     ///
     /// # Errors
-    /// A listener, the log, the control socket or the thread can't be made;
+    /// A listener, the log, the control socket or a thread can't be made;
     /// `AddrInUse` where one of this name and this process's number runs already.
     pub fn start(
         listeners: Vec<Listener>,
@@ -112,15 +142,19 @@ impl Wire {
         let log = Log::open(settings, whose.sandbox.clone(), Arc::clone(&traffic));
         let log = log.map_err(on(settings.join(FILE)))?;
         let control = control::Listener::bind(settings, &whose.sandbox.name);
+        let control = control.and_then(|control| {
+            control.belongs_to(&whose.lasting, whose.sandbox.spec.as_deref())?;
+            Ok(control)
+        });
         let control = control.map_err(on(settings.join(control::FOLDER)))?;
         // After the socket is there: what changes from now on is said at it.
         let state = State::open(settings).map_err(on(settings.to_owned()))?;
+        state.reserve();
         if let Lasting::Run(_) = whose.lasting {
             // Of an earlier one with the number, which was killed. Where that fails, the
             // wire can't tell whether it's closed.
             let _ = state.resume(&whose.lasting);
         }
-        let closed = state.closed(&whose.lasting);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let has_closed = Arc::new(eventfd(0, flags)?);
         let (closings, heard) = mpsc::channel();
@@ -130,22 +164,27 @@ impl Wire {
             let _ = closings.send(closing);
             let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
         };
-        let first = closed.clone().map(|why| Closing { why, by_itself: false });
-        first.iter().cloned().for_each(&on_closed);
-        let counted = Arc::clone(&traffic);
+        let gate = Arc::new(Gate::new(whose, Some(state), Box::new(on_closed)));
+        gate.look(None);
+        let watching = Serving::watch(control, Arc::clone(&gate), Arc::clone(&traffic))?;
+        let (counted, its) = (Arc::clone(&traffic), Arc::clone(&gate));
+        let (tell, told) = tokio::sync::mpsc::channel(UNHEARD);
         let calls = move || {
-            let reason = closed.as_ref().map(|closed| whose.reason(closed));
-            reason.iter().for_each(|reason| log.closed(reason));
-            let gate = Gate::new(whose.clone(), Some(state), closed);
-            let calls = judged_calls(policy, log, counted, gate, Box::new(on_closed));
-            let calls = Rc::new(calls);
-            let asked = Rc::clone(&calls);
-            // Where it can't be served, nobody can ask; the wire does its work.
-            spawn_local(control::serve(control, move |question| answer(question, &whose, &asked)));
+            let calls = Rc::new(judged_calls(policy, log, counted, its));
+            spawn_local(refuse_unheard(told, Rc::clone(&calls)));
             calls
         };
         let serving = Serving::start(listeners, calls)?;
-        Ok(Wire { serving, traffic, closings: heard, has_closed })
+        let unheard = Unheard(tell);
+        Ok(Wire {
+            serving,
+            _watching: watching,
+            gate,
+            traffic,
+            closings: heard,
+            has_closed,
+            unheard,
+        })
     }
 
     /// What it has carried so far.
@@ -156,8 +195,27 @@ impl Wire {
 
     /// What it has refused so far.
     #[must_use]
-    pub fn refused(&self) -> RefusedCalls {
+    pub fn refused(&self) -> ToldCalls {
         self.traffic.refusals.calls()
+    }
+
+    /// Refused calls that count towards a pause of its spec and couldn't be kept for its
+    /// next run, although it was tried once more.
+    #[must_use]
+    pub fn uncounted(&self) -> usize {
+        self.gate.uncounted()
+    }
+
+    /// Calls of endpoints, and look-ups for them, that came to nothing so far.
+    #[must_use]
+    pub fn failed(&self) -> ToldCalls {
+        self.traffic.failures.calls()
+    }
+
+    /// What tells it of connections that nobody inside heard.
+    #[must_use]
+    pub fn unheard(&self) -> Unheard {
+        self.unheard.clone()
     }
 
     /// Is readable when it was closed: see [`Wire::next_closing`].
@@ -193,14 +251,45 @@ impl Serving {
         listeners: Vec<Listener>,
         calls: impl FnOnce() -> Rc<Calls> + Send + 'static,
     ) -> io::Result<Serving> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let runtime = runtime()?;
         let listeners = {
             let _entered = runtime.enter();
             listeners.into_iter().map(ready).collect::<io::Result<Vec<_>>>()?
         };
+        Serving::on("lnk-wire", runtime, async |stopped| {
+            let calls = calls();
+            serve(listeners, &calls);
+            let _ = stopped.await;
+            calls.log_closings();
+        })
+    }
+
+    /// Answers at a control socket, and looks whether the wire is closed.
+    pub fn watch(
+        control: control::Listener,
+        gate: Arc<Gate>,
+        traffic: Arc<Traffic>,
+    ) -> io::Result<Serving> {
+        Serving::on("lnk-gate", runtime()?, async |stopped| {
+            let watch = Rc::new(Watch { gate, traffic, found: Cell::new(None) });
+            let asked = Rc::clone(&watch);
+            // Where it can't be served, nobody can ask; the wire does its work.
+            spawn_local(control::serve(control, move |question| asked.answer(question)));
+            spawn_local(async move { watch.look_on().await });
+            let _ = stopped.await;
+        })
+    }
+
+    /// Serves on a thread of its own until it's `stopped`, which is said by an end: then
+    /// every local task ends where it stands.
+    fn on(
+        name: &str,
+        runtime: Runtime,
+        serve: impl AsyncFnOnce(oneshot::Receiver<()>) + Send + 'static,
+    ) -> io::Result<Serving> {
         let (stop, stopped) = oneshot::channel();
-        let serve = move || serve(&runtime, listeners, calls, stopped);
-        let thread = thread::Builder::new().name("lnk-wire".to_owned()).spawn(serve)?;
+        let serve = move || LocalSet::new().block_on(&runtime, serve(stopped));
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(serve)?;
         Ok(Serving { stop: Some(stop), thread: Some(thread) })
     }
 
@@ -258,43 +347,40 @@ fn ready(Listener { socket, serves }: Listener) -> io::Result<Ready> {
     Ok(Ready::Tcp(TcpListener::from_std(socket.into())?, serves))
 }
 
-fn serve(
-    runtime: &Runtime,
-    listeners: Vec<Ready>,
-    calls: impl FnOnce() -> Rc<Calls>,
-    stopped: oneshot::Receiver<()>,
-) {
-    let local = LocalSet::new();
-    local.block_on(runtime, async {
-        let (calls, room) = (calls(), Rc::new(Room::default()));
-        let written = Rc::clone(&calls);
-        spawn_local(async move { written.log.write_on().await });
-        spawn_local(look_on(Rc::clone(&calls)));
-        for listener in listeners {
-            let calls = Rc::clone(&calls);
-            match listener {
-                Ready::Tcp(listener, serves) => {
-                    spawn_local(accept(listener, serves, calls, Rc::clone(&room)))
-                }
-                Ready::Udp(socket) => spawn_local(dns::serve_by_udp(socket, calls)),
-            };
-        }
-        // Nothing is ever sent: the sender is dropped.
-        let _ = stopped.await;
-    });
-    // Every task ends here where it stands, and each open call writes down its end.
-    drop(local);
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_io().enable_time().build()
+}
+
+/// Serves on the runtime's thread, by local tasks.
+fn serve(listeners: Vec<Ready>, calls: &Rc<Calls>) {
+    let room = Rc::new(Room::default());
+    let (written, said, counted) = (Rc::clone(calls), Rc::clone(calls), Rc::clone(calls));
+    spawn_local(async move { written.log.write_on().await });
+    spawn_local(async move { said.log_closings_on().await });
+    spawn_local(count_on(counted));
+    for listener in listeners {
+        let calls = Rc::clone(calls);
+        match listener {
+            Ready::Tcp(listener, serves) => {
+                spawn_local(accept(listener, serves, calls, Rc::clone(&room)))
+            }
+            Ready::Udp(socket) => spawn_local(dns::serve_by_udp(socket, calls)),
+        };
+    }
+}
+
+/// Counts refused calls that couldn't be counted before, until the wire ends.
+async fn count_on(calls: Rc<Calls>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        calls.gate.count();
+        calls.log_closings();
+    }
 }
 
 /// The calls of the product: by the policy and rate, to what the dialler reaches.
-fn judged_calls(
-    policy: Policy,
-    log: Log,
-    traffic: Arc<Traffic>,
-    gate: Gate,
-    on_closed: Box<dyn Fn(Closing)>,
-) -> Calls {
-    let dialer = Rc::new(Dialer::new(policy.internet.way_out()));
+fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>, gate: Arc<Gate>) -> Calls {
+    let dialer = Rc::new(Dialer::new(policy.internet.way_out(), Arc::clone(&gate.connections)));
     let endpoints = Endpoints::new(policy.clone());
     let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
     let routes = Rc::clone(&dialer);
@@ -321,30 +407,65 @@ fn judged_calls(
         })
     };
     let (judge, admit, dial) = (Box::new(judge), Box::new(admit), Box::new(dial));
-    let (opened, found) = (Cell::new(0), Cell::new(None));
-    Calls { judge, admit, dial, log, traffic, endpoints, gate, opened, found, on_closed }
+    Calls { judge, admit, dial, log, traffic, endpoints, gate }
 }
 
-/// Answers what is asked at the control socket.
-fn answer(question: control::Request, whose: &Whose, calls: &Calls) -> control::Answer {
-    match question {
-        control::Request::Status => control::Answer::Status(Status {
+/// Watches over a wire's gate, on a thread that nothing of its calls keeps busy.
+struct Watch {
+    gate: Arc<Gate>,
+    traffic: Arc<Traffic>,
+    /// What was found by itself, and when, in case somebody just then asks for it.
+    found: Cell<Option<(Instant, Looked)>>,
+}
+
+impl Watch {
+    /// Answers what is asked at the control socket.
+    fn answer(&self, question: control::Request) -> control::Answer {
+        match question {
+            control::Request::Status => control::Answer::Status(self.status()),
+            control::Request::Look { told } => control::Answer::Looked(self.look_for(told)),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let whose = self.gate.whose();
+        Status {
             name: whose.sandbox.name.clone(),
             pid: std::process::id(),
             spec: whose.sandbox.spec.clone(),
             lasting: Some(whose.lasting.clone()),
-            closed: calls.gate.refusal(),
-            traffic: calls.traffic.carried(),
-        }),
-        control::Request::Look => control::Answer::Looked(calls.look_for()),
+            closed: self.gate.refusal(),
+            traffic: self.traffic.carried(),
+        }
+    }
+
+    /// Looks for somebody who changed it a moment ago.
+    fn look_for(&self, told: Option<Change>) -> Looked {
+        let looked = self.gate.look(told);
+        let found = self.found.take().filter(|(at, _)| at.elapsed() < JUST_NOW);
+        found.filter(|_| !looked.changed).map_or(looked, |(_, found)| found)
+    }
+
+    /// Looks by itself, until the wire ends.
+    async fn look_on(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let looked = self.gate.look(None);
+            if looked.changed {
+                self.found.set(Some((Instant::now(), looked)));
+            }
+        }
     }
 }
 
-/// Looks whether the wire is closed, until it ends.
-async fn look_on(calls: Rc<Calls>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        calls.look_now();
+/// Refuses what nobody inside heard, until the wire ends.
+async fn refuse_unheard(
+    mut told: tokio::sync::mpsc::Receiver<(SocketAddr, mpsc::SyncSender<()>)>,
+    calls: Rc<Calls>,
+) {
+    while let Some((to, written)) = told.recv().await {
+        endpoints::refuse_unheard(to, &calls);
+        let _ = written.send(());
     }
 }
 
@@ -405,7 +526,7 @@ async fn serve_one(
             until(closing, endpoints::serve(client, port, own, &calls, &room)).await
         }
         Serves::NamesByUdp | Serves::NamesByTcp => {
-            until(closing, dns::serve_by_tcp(client, &calls)).await
+            until(closing, dns::serve_by_tcp(client, &calls, &room)).await
         }
     };
 }

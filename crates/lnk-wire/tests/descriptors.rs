@@ -31,7 +31,7 @@ fn without_descriptors_clients_get_503_and_with_some_again_they_are_served() {
         vec![Listener { socket: listener.into(), serves: Serves::Proxy }],
         Policy::default(),
         Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: None },
+            sandbox: Sandbox { name: "run-1".into(), spec: None, spec_path: None },
             lasting: Lasting::Run("run-1".into()),
             pauses_itself: true,
         },

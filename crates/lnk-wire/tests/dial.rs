@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -188,7 +188,8 @@ fn connect(policy: &Policy, host: &str, port: u16) -> Result<Connected, DialErro
     let reach = policy.judge(&target, Asked::Connect)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut connected = Dialer::new(policy.internet.way_out()).connect(&target, &reach).await?;
+        let mut connected =
+            Dialer::new(policy.internet.way_out(), Arc::default()).connect(&target, &reach).await?;
         let mut said = String::new();
         let read = connected.stream.read_to_string(&mut said);
         timeout(Duration::from_secs(20), read).await.expect("a greeting").unwrap();

@@ -23,6 +23,15 @@ const CALLED_ELSEWHERE: [(&str, &[&str]); 10] = [
     ("--lines", &["-n"]),
     ("--tail", &["-n"]),
 ];
+/// What others call a command of `lnk sandbox`, and what it is here.
+const COMMANDS_ELSEWHERE: [(&str, &str); 6] = [
+    ("unpause", "resume"),
+    ("continue", "resume"),
+    ("cont", "resume"),
+    ("unstop", "stop --off"),
+    ("start", "run' or 'lnk sandbox stop --off"),
+    ("exec", "run"),
+];
 const HOSTS: [&str; 2] = ["--internet-host", "--lan-host"];
 
 /// The line for an error of the parser.
@@ -99,6 +108,10 @@ fn flags_meant<'f>(typed: &str, flags: &'f [String]) -> Vec<&'f str> {
 
 fn unknown_command(error: &Error, name: &str, root: &Command, command: &Command) -> String {
     let typed = context(error, ContextKind::InvalidSubcommand);
+    let elsewhere = COMMANDS_ELSEWHERE.iter().find(|(other, _)| *other == typed);
+    if let Some((_, ours)) = elsewhere {
+        return format!("unknown command '{typed}': did you mean 'lnk sandbox {ours}'?");
+    }
     match named_here(name, command, &typed).or_else(|| named_below(root, &typed)) {
         Some(meant) => format!("unknown command '{typed}': did you mean '{meant}'?"),
         None => format!("unknown command '{typed}': '{name} -h' lists the commands"),

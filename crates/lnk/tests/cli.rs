@@ -152,6 +152,16 @@ fn an_unknown_command_gets_the_nearest() {
     insta::assert_snapshot!(refusal(&["sandbox", "reday"]), @"unknown command 'reday': did you mean 'lnk sandbox ready'?");
     insta::assert_snapshot!(refusal(&["snadbox"]), @"unknown command 'snadbox': did you mean 'lnk sandbox'?");
     insta::assert_snapshot!(refusal(&["run", "true"]), @"unknown command 'run': did you mean 'lnk sandbox run'?");
+    for (typed, meant) in [
+        ("unpause", "'lnk sandbox resume'"),
+        ("continue", "'lnk sandbox resume'"),
+        ("unstop", "'lnk sandbox stop --off'"),
+        ("start", "'lnk sandbox run' or 'lnk sandbox stop --off'"),
+    ] {
+        let line = format!("unknown command '{typed}': did you mean {meant}?");
+        assert_eq!(refusal(&["sandbox", typed, "app"]), line);
+        assert_eq!(refusal(&[typed]), line);
+    }
     insta::assert_snapshot!(refusal(&["sandbox", "frobnicate"]), @"unknown command 'frobnicate': 'lnk sandbox -h' lists the commands");
     insta::assert_snapshot!(refusal(&["frobnicate"]), @"unknown command 'frobnicate': 'lnk -h' lists the commands");
 }

@@ -584,7 +584,7 @@ fn lnk_sandbox_log() {
 
     Options:
       -n <LINES>            How many lines, the latest [default: 40]
-          --sandbox <NAME>  Only the sandbox with this name, or all of the spec with this name
+          --sandbox <NAME>  Only the sandbox with this name, or all of the spec with it or this path
           --refused         Only what was refused
           --json            One JSON object per line, as the log has it
           --follow          Go on with what is logged from now on
@@ -604,6 +604,9 @@ fn lnk_sandbox_log() {
     What happened: allowed, then ended with the bytes each way; or refused; or
     failed, when it was allowed but nothing answered.
 
+    log exits with 0, also where there is no call, and with 125 where no sandbox has
+    the name or the log can't be read.
+
     Usage: lnk sandbox log [OPTIONS]
 
     Options:
@@ -613,7 +616,7 @@ fn lnk_sandbox_log() {
               [default: 40]
 
           --sandbox <NAME>
-              Only the sandbox with this name, or all of the spec with this name
+              Only the sandbox with this name, or all of the spec with it or this path
 
           --refused
               Only what was refused
@@ -657,8 +660,14 @@ fn lnk_sandbox_stop() {
     programs do; they keep running. Runs that start meanwhile have their wires
     closed too. The log stays.
 
+    Every sandbox is this user's, by the home folder: root's command stops those of
+    root. Another user's are stopped by: sudo -u USER -H lnk sandbox stop
+
     A sandbox without a wire, such as one with --allow network, stops only when
-    its program does. stop exits with 1 where a wire didn't answer: its lnk hangs.
+    its program does.
+
+    stop exits with 0; with 1 where it is done, but a wire didn't answer, which
+    closes when its lnk goes on, or it couldn't be printed; with 125 where it isn't.
 
     Usage: lnk sandbox stop [OPTIONS]
 
@@ -684,6 +693,9 @@ fn lnk_sandbox_pause() {
     within a minute, calls to 20 different targets within 10 minutes, or any call
     to a cloud's metadata service.
 
+    pause exits with 0; with 1 where it is done, but a wire didn't answer, which
+    closes when its lnk goes on, or it couldn't be printed; with 125 where it isn't.
+
     Usage: lnk sandbox pause <NAME>
 
     Arguments:
@@ -704,6 +716,10 @@ fn lnk_sandbox_resume() {
     Of a sandbox that was paused, by hand or by itself. What it was refused before
     no longer counts.
 
+    resume exits with 0, also where it wasn't paused; with 1 where it is done, but a
+    wire didn't answer, which opens when its lnk goes on, or it couldn't be printed;
+    with 125 where it isn't.
+
     Usage: lnk sandbox resume <NAME>
 
     Arguments:
@@ -721,8 +737,11 @@ fn lnk_sandbox_paused() {
     insta::assert_snapshot!(help("sandbox paused --help"), @r#"
     Show which wires are closed, since when, and why
 
-    'every' stands for all of them, where they are stopped. A spec is shown with
-    its path, a run without one while it runs.
+    '(every sandbox)' stands for all of them, where they are stopped. A spec is
+    shown with its path, which names it too, a run without one while it runs.
+
+    paused exits with 0, whether any is closed or not, and with 125 where that
+    can't be told.
 
     Usage: lnk sandbox paused [OPTIONS]
 
@@ -768,9 +787,14 @@ fn lnk_sandbox_key() {
     A sandbox with an endpoint on port 22 has an SSH key of its own in its ~/.ssh:
     never one of yours. It is known by its spec, or by its first --write folder where
     there is none; an agent's by its name. The key is made here if there is none yet; a
-    sandbox whose SSH server is at another port has it from then on.
+    sandbox whose SSH server is at another port has it from then on. A spec has one
+    once you agreed to what it opens.
 
-    Usage: lnk sandbox key <--spec <FILE>|--write <PATH>|--name <NAME>>
+    key exits with 0, and with 125 where there is no key.
+
+    With --forget it forgets the host key of a server instead, which was changed.
+
+    Usage: lnk sandbox key [OPTIONS] <--spec <FILE>|--write <PATH>|--name <NAME>>
 
     Options:
           --write <PATH>
@@ -786,7 +810,12 @@ fn lnk_sandbox_key() {
           --spec <FILE>
               The spec that the sandbox is run with
 
-    Example:
+    Forget a server:
+          --forget <HOST>
+              A server whose host key it is to forget; '*.x' for every name under x
+
+    Examples:
       lnk sandbox key --write ~/code/app
+      lnk sandbox key --forget forge.example.com --write ~/code/app
     "#);
 }

@@ -13,7 +13,7 @@ fn line(sandbox: &str, call: u64, verb: Verb, host: &str, what: What) -> Vec<u8>
     let (name, spec) = sandbox.split_once(' ').map_or((sandbox, None), |(a, b)| (a, Some(b)));
     let line = Line {
         time: format!("2026-05-04T03:02:{call:02}.789Z").parse().expect("a moment"),
-        sandbox: Sandbox { name: name.into(), spec: spec.map(str::to_owned) },
+        sandbox: Sandbox { name: name.into(), spec: spec.map(str::to_owned), spec_path: None },
         call,
         verb,
         host: (!host.is_empty()).then(|| host.to_owned()),

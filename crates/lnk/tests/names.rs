@@ -106,7 +106,10 @@ fn two_names_on_one_port_reach_their_own_servers() {
             "tcp one.test.example:443 ended 5 ",
             "tcp two.test.example:22 refused: two.test.example:22 isn't open: \
              add --tcp two.test.example:22, or it to tcp in [internet]",
-            "dns three.test.example:0 refused: no endpoint has this name: add --tcp HOST:PORT",
+            "tcp one.test.example:80 refused: one.test.example:80 isn't open: \
+             add --tcp one.test.example:80, or it to tcp in [internet]",
+            "dns three.test.example:0 refused: no endpoint has this name: add --internet-host \
+             three.test.example --tcp three.test.example:PORT, or them to hosts and tcp in",
             "port localhost:5432 refused: this port isn't open: add --port 5432, \
              or it to ports in [localhost]",
             "unknown 127.77.3.1:5432 refused: this address stands for no name of an endpoint",
@@ -226,6 +229,79 @@ fn a_port_of_this_machine_and_an_endpoint_share_a_number() {
     });
 }
 
+#[test]
+fn an_endpoint_that_is_an_address_is_reached_at_it() {
+    let Some(net) = net() else { return };
+    let flags = "--internet-host * --tcp 11.0.0.2:5432 --tcp [2606:4700::1]:5432 \
+                 --lan-host 10.77.0.0/24 --tcp 10.77.0.2:5432 --tcp one.test.example:22";
+    let endpoints = [
+        "11.0.0.2:5432",
+        "10.77.0.2:5432",
+        "one.test.example:22",
+        // Another port of it, another address, and this machine's.
+        "11.0.0.2:22",
+        "11.0.0.2:80",
+        "11.0.0.3:5432",
+        "11.1.2.3:5432",
+        "127.0.0.1:5432",
+    ];
+    each!(|env| {
+        client(env, &net, flags, &endpoints).run().ok().prints(
+            "11.0.0.2:5432 11.0.0.2:5432 back\n\
+             10.77.0.2:5432 10.77.0.2:5432 back\n\
+             one.test.example:22 11.0.0.2:22 back\n\
+             11.0.0.2:22 ConnectionResetError\n\
+             11.0.0.2:80 ConnectionRefusedError\n\
+             11.0.0.3:5432 OSError\n\
+             11.1.2.3:5432 OSError\n\
+             127.0.0.1:5432 ConnectionResetError\n",
+        );
+        let log = logged(env);
+        for line in [
+            "tcp 10.77.0.2:5432 ended 5 ",
+            "tcp 11.0.0.2:22 refused: 11.0.0.2:22 isn't open: add --tcp 11.0.0.2:22",
+            "tcp 11.0.0.2:80 refused: 11.0.0.2:80 isn't open: add --tcp 11.0.0.2:80",
+        ] {
+            assert!(log.iter().any(|its| its.starts_with(line)), "{line}: {log:#?}");
+        }
+        // Of IPv6 nobody is there: it is the wire that finds that.
+        let to = [
+            "bash",
+            "-c",
+            "python3 -c 'import socket
+try: print(socket.create_connection((\"2606:4700::1\", 5432)).recv(9))
+except OSError as error: print(type(error).__name__)'",
+        ];
+        if Path::new("/proc/net/if_inet6").exists() {
+            run(env, &net, flags, to).run().ok().prints("ConnectionResetError\n");
+            let failed = "tcp 2606:4700::1:5432 failed: no connection: ";
+            let log = logged(env);
+            assert!(log.iter().any(|its| its.starts_with(failed)), "{log:#?}");
+        }
+    });
+}
+
+#[test]
+fn plain_http_reaches_an_endpoint_by_the_proxy() {
+    let Some(mut net) = Net::new() else { return };
+    net.serve([&SERVE[..], &["http", "11.0.0.2", "8080"]].concat());
+    let curl = |url| ["curl", "-sS", url];
+    let url = "http://one.test.example:8080/x";
+    each!(|env| {
+        let get = |flags, url| run_words(env, &net, &NAMES, flags, &curl(url)).run();
+        let flags = "--internet-host *.test.example --tcp one.test.example:8080";
+        get(flags, url).ok().prints("11.0.0.2 /x one.test.example:8080\n");
+        get("--internet-host 11.0.0.2 --tcp 11.0.0.2:8080", "http://11.0.0.2:8080/x")
+            .ok()
+            .prints("11.0.0.2 /x 11.0.0.2:8080\n");
+        get("--internet-host one.test.example", url).prints(
+            "one.test.example:8080 isn't open: add --tcp one.test.example:8080, or it to tcp in \
+             [internet]\n",
+        );
+        get(flags, "http://one.test.example:443/").stdout_has("write https://");
+    });
+}
+
 const RESOLV_CONF: &str = "nameserver 127.0.0.1\nsearch evil.example\n";
 /// Where the name server tells what it was asked.
 const TOLD: &str = "127.0.0.1:10";
@@ -322,6 +398,50 @@ print(rcodes)
 }
 
 #[test]
+fn a_name_server_hears_no_bytes_of_a_programs_choice() {
+    let zone = json!({"_x._tcp.db.x.example": [["SRV 5432 db.x.example"]]});
+    let Some(net) = net_with_names(&zone) else { return };
+    let ask = r"
+import struct, sys
+sys.path.insert(0, '.')
+import look_up
+def ask(*labels, kind=33):
+    name = b''.join(bytes([len(label)]) + label for label in labels) + b'\0'
+    head = struct.pack('!HHHHHH', 7, 0x0100, 1, 0, 0, 0)
+    print(*look_up.ask('udp', head + name + struct.pack('!HH', kind, 1)))
+host = b'db', b'x', b'example'
+for service in b'_a.b', b'_a b', b'_a:1', b'_\xff\0\n', b'_', b'_' + b'x' * 16, b'_a\\b':
+    ask(service, b'_tcp', *host)
+ask(b'a.b:443 allowed.com')
+ask(b'_x', b'_tCp', b'dB', b'X', b'exAmple')
+";
+    let flags = "--internet-host *.x.example --tcp db.x.example:5432";
+    each!(|env| {
+        if env.mounts == Mounts::Bwrap {
+            return;
+        }
+        env.write("look_up.py", LOOK_UP);
+        looked_up(env, &net);
+        let told = by_server(env, &net, flags, &["/usr/bin/python3", "-c", ask]).run().ok();
+        told.prints(&("3\n".repeat(8) + "0 db.x.example:5432\n"));
+        // Nor which letters were capital ones.
+        assert_eq!(looked_up(env, &net), [("_x._tcp.db.x.example".into(), "SRV".into())]);
+        let log = logged(env);
+        for name in [
+            r"_a\.b._tcp.db.x.example",
+            r"_a\032b._tcp.db.x.example",
+            r"_a\0581._tcp.db.x.example",
+            r"_\255\000\010._tcp.db.x.example",
+            r"_a\\b._tcp.db.x.example",
+            r"a\.b\058443\032allowed\.com",
+        ] {
+            let line = format!("dns {name}:0 refused: no endpoint has ");
+            assert!(log.iter().any(|its| its.starts_with(&line)), "{line}: {log:#?}");
+        }
+    });
+}
+
+#[test]
 fn services_lead_to_endpoints_only() {
     let many: Vec<_> = (0..40).map(|n| format!("SRV 27017 shard-{n}.abc.mongodb.net")).collect();
     let zone = json!({
@@ -378,9 +498,17 @@ fn services_lead_to_endpoints_only() {
             assert_eq!(told, format!("{many} 0{cut}\n"));
         }
         let log = logged(env);
-        let line = "dns _closed._tcp.c.abc.mongodb.net:0 failed: it leads to one.evil.example:27017, \
-                    which isn't open: add --tcp one.evil.example:27017";
-        assert!(log.iter().any(|its| its == line), "{log:#?}");
+        for line in [
+            "dns _closed._tcp.c.abc.mongodb.net:0 failed: it leads to one.evil.example:27017, \
+             which isn't open: add --internet-host one.evil.example --tcp one.evil.example:27017, \
+             or them to hosts and tcp in [internet]",
+            "dns _mongodb._tcp.c.abc.mongodb.net:0 failed: it leads to one.abc.mongodb.net:27018, \
+             one.evil.example:27017, localhost:27017, which aren't open: add --internet-host \
+             one.evil.example --tcp one.abc.mongodb.net:27018 --tcp one.evil.example:27017, or \
+             them to hosts and tcp in [internet]",
+        ] {
+            assert!(log.iter().any(|its| its == line), "{line}: {log:#?}");
+        }
         assert!(looked_up(env, &net).iter().all(|(name, _)| !name.contains("evil")));
     });
 }
@@ -587,6 +715,11 @@ fn an_endpoints_host_must_be_one_that_it_may_reach() {
                 "--internet-host * --tcp nas.local:22",
                 "add --lan-host nas.local, or it to hosts in [lan]\n",
             ),
+            (
+                "--internet-host * --tcp 10.77.0.2:22",
+                "add --lan-host 10.77.0.2, or it to hosts in [lan]\n",
+            ),
+            ("--internet-host * --tcp 2606:4700::1:5432", "write [2606:4700::1]:5432, if that"),
             ("--internet-host * --tcp *.mongodb.net:27017", "belong to different"),
             ("--internet-host * --tcp a.example:53", "port 53"),
             ("--internet-host * --tcp a.example:40781", "port 40781"),
@@ -619,8 +752,9 @@ fn check_tries_names_that_no_endpoint_has() {
             run.stdout_has("blocked    reach 127.77.255.254:5432, which stands for no endpoint\n");
         let opened = "allowed    reach one.test.example:5432 by its name, and by the proxy \
                       (--tcp one.test.example:5432)\n";
-        run.stdout_has(opened)
-            .stdout_has("allowed    reach 11.0.0.2:22 by the proxy (--tcp 11.0.0.2:22)\n");
+        run.stdout_has(opened).stdout_has(
+            "allowed    reach 11.0.0.2:22 at its address, and by the proxy (--tcp 11.0.0.2:22)\n",
+        );
         let without = env.lnk(["sandbox", "check", "--internet-host", "*.test.example"]);
         let run = without.within(&net).deadline(Duration::from_secs(120)).run().ok();
         assert!(!run.stdout.contains("endpoint"), "{run}");

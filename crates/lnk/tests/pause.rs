@@ -100,9 +100,9 @@ read -r line <&3; echo \"open $line\"; cat <&3; echo ended; cat";
             .stderr_has("the wire of app is paused: by hand");
         lnk(env, "pause ./app.toml").ok().stdout_has("was paused already.");
         assert_eq!(paused(env), ["app: by hand"]);
-        lnk(env, "paused").ok().quiet().stdout_has("app (").stdout_has("  by hand\n");
+        lnk(env, "paused").ok().quiet().stdout_has("\napp      20").stdout_has("  by hand  /");
         lnk(env, "resume app").ok().stdout_has("is resumed: 0 wires opened.");
-        lnk(env, "resume app.toml").ok().stdout_has("app.toml isn't paused.\n");
+        lnk(env, "resume app.toml").ok().stdout_has("app.toml) isn't paused.\n");
         asked(env, &net, OPEN).prints("1*200\n").quiet();
         lnk(env, "paused").ok().prints("").stderr_has("No wire is closed.\n");
 
@@ -302,13 +302,49 @@ fn what_cant_be_read_closes_a_wire_until_it_can() {
 }
 
 #[test]
+fn another_one_that_was_stopped_with_the_lock_keeps_no_wire_open_and_closes_none() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        app(env);
+        asked(env, &net, "1*closed.example:443").prints("1*403\n").quiet();
+        let settings = env.home().join(".config/lnk/sandbox");
+        let lock = fs::File::options().write(true).open(settings.join("pauses.lock"));
+        let lock = lock.expect("something was counted");
+        lock.lock().expect("nobody has it");
+        // What is refused is counted all the same, and said where it's forgotten.
+        asked(env, &net, &format!("28*closed.example:443 {OPEN}"))
+            .prints("1*200, 28*403\n")
+            .stderr_has(
+                "28 refused calls of app couldn't be counted in ~/.config/lnk/sandbox, so its next",
+            );
+        asked(env, &net, &format!("29*closed.example:443 {OPEN}"))
+            .prints("29*403, 1*403 paused\n")
+            .stderr_has("the wire of app is paused: 30 calls were refused within a minute; ");
+        let program = ["sh", "-c", "echo runs; exec sleep infinity"];
+        let mut sandbox = run(env, &net, "--spec app.toml --yes", program).spawn();
+        sandbox.wait_for_stdout("runs\n");
+        lnk(env, "pause app")
+            .fails_with(125)
+            .stderr_has(
+                ": 1 wire closed, 0 calls ended, but a run that starts from now on isn't closed",
+            )
+            .stderr_has("can't be written, as another lnk that is about to is stopped: ");
+        sandbox.wait_for_stderr("the wire of app is paused: by hand");
+        drop(lock);
+        lnk(env, "resume app").ok().stdout_has("is resumed: 1 wire opened.");
+        sandbox.signal(Signal::TERM);
+        sandbox.wait().fails_with(143);
+    });
+}
+
+#[test]
 fn a_wrong_name_leads_to_the_right_ones() {
     let Some(net) = net() else { return };
     each!(|env| {
         app(env);
         lnk(env, "pause nobody")
             .fails_with(125)
-            .stderr_has("nobody: no sandbox is called this, and none with a wire runs; ");
+            .stderr_has("nobody: no sandbox is called this, and none is known; ");
         let program = ["bash", "-c", "echo runs; sleep infinity"];
         let mut sandbox = run(env, &net, "--spec app.toml --yes", program).spawn();
         sandbox.wait_for_stdout("runs\n");
@@ -327,14 +363,24 @@ fn a_check_is_refused_by_design_and_pauses_nothing() {
     each!(|env| {
         let hosts = env.home().join("hosts");
         net.names(&hosts, &network::NAMES);
-        let check = || {
+        let check = |spec: &str| {
             let words =
                 ["sandbox", "check", "--read", ".", "--internet-host", "origin.test.example"];
+            let words = words.into_iter().chain(spec.split_whitespace());
             env.lnk(words).within(&net).replaced("/etc/hosts", &hosts).run()
         };
-        check().ok().stdout_has("blocked").has_not("paused");
+        check("").ok().stdout_has("blocked").has_not("paused");
         assert!(pauses(env).is_empty() && paused(env).is_empty());
         lnk(env, "stop").ok();
-        check().fails_with(125).stderr_has("every wire is stopped");
+        check("").fails_with(125).stderr_has("every wire is stopped");
+        lnk(env, "stop --off").ok();
+        app(env);
+        check("--spec app.toml --yes").ok();
+        lnk(env, "pause app").ok();
+        check("--spec app.toml").fails_with(125).stderr_has(
+            "the wire of app is paused (by hand), so it can't be tried: 'lnk sandbox resume app' \
+             opens it\n",
+        );
+        check("").ok();
     });
 }

@@ -106,6 +106,36 @@ fn a_spec_that_cant_be_printed_says_why() {
 }
 
 #[test]
+fn every_endpoint_of_another_host_is_shown_at_its_place() {
+    each!(|env| {
+        env.write(
+            "app.toml",
+            "[internet]\nhosts = [\"a.example\"]\ntcp = [\n  \"DB.example:5432\", \"a.example:1\",\n\
+             \x20 \"*.b.example:2\", \"nas.local:3\",\n]\n[commands]\nallow = [\"*\"]\n[files]\nread = [\".\"]\n",
+        );
+        let shown = "lnk sandbox: [internet] tcp db.example:5432: its host isn't one that it may \
+                     reach; add \"db.example\" to hosts in [internet]\n --> app.toml:4:3\n  |\n\
+                     4 |   \"DB.example:5432\", \"a.example:1\",\n  |   ^^^^^^^^^^^^^^^^^\n\n\
+                     [internet] tcp *.b.example:2: its host isn't one that it may reach; add \
+                     \"*.b.example\" to hosts in [internet]\n --> app.toml:5:3\n  |\n\
+                     5 |   \"*.b.example:2\", \"nas.local:3\",\n  |   ^^^^^^^^^^^^^^^\n\n\
+                     [internet] tcp nas.local:3: its host isn't one that it may reach; add \
+                     \"nas.local\" to hosts in [lan]\n --> app.toml:5:20\n";
+        let run = |flags: &[&str]| {
+            let words = ["run", "--spec", "app.toml", "--yes"].iter().chain(flags);
+            lnk(env, &words.chain(&["--", "true"]).copied().collect::<Vec<_>>()).run()
+        };
+        run(&[]).fails_with(125).stderr_has(shown);
+        lnk(env, &["spec", "--spec", "app.toml"]).run().fails_with(125).stderr_has(shown);
+        run(&["--lan-host", "other"]).fails_with(125).stderr_has(
+            "it may reach; add --lan-host nas.local: flags take the place of hosts in [lan]\n --> app",
+        );
+        run(&["--internet-host", "*", "--lan-host", "nas.local"]).ok().quiet();
+        run(&["--tcp", "a.example:1"]).ok().quiet();
+    });
+}
+
+#[test]
 fn the_example_of_the_documentation_runs() {
     each!(|env| {
         let app = env.folder(env.home().join("code/app"));

@@ -164,7 +164,8 @@ fn a_host_key_is_accepted_once_and_a_changed_one_is_refused() {
     each!(|env| {
         forge.let_in(&key(env, "--write ."));
         let line = format!(
-            "accepted the SSH host key of {HOST}, port 22, {}; this sandbox takes no other from now on\n",
+            "the sandbox says that {HOST}, port 22, showed the SSH host key {}; this sandbox takes \
+             no other from now on\n",
             forge.fingerprint("first")
         );
         hello(forge.call(env, GRANT, HELLO).run()).stderr_has(&line);
@@ -172,7 +173,7 @@ fn a_host_key_is_accepted_once_and_a_changed_one_is_refused() {
         // Another key, and a key of another kind.
         for server in ["second", "third"] {
             let run = forge.at(env, server, GRANT, HELLO).run().fails_with(255).prints("");
-            run.stderr_has("Host key verification failed").has_not("accepted the SSH host key");
+            run.stderr_has("Host key verification failed").has_not("showed the SSH host key");
         }
         let pins = |server: &str| {
             let public = forge.folder.path().join(format!("{server}.pub"));
@@ -193,6 +194,37 @@ fn a_host_key_is_accepted_once_and_a_changed_one_is_refused() {
             forge.call(env, GRANT, odd).run().ok().quiet();
         }
         hello(forge.call(env, GRANT, HELLO).run()).quiet();
+        // One that was really changed.
+        let forget =
+            |host: &str| env.lnk(["sandbox", "key", "--forget", host, "--write", "."]).run();
+        let forgotten = format!(
+            "forgot that {HOST}, port 22, showed the SSH host key {}\n",
+            forge.fingerprint("first")
+        );
+        forget(HOST).ok().prints(&forgotten).quiet();
+        hello(forge.at(env, "second", GRANT, HELLO).run()).stderr_has(&forge.fingerprint("second"));
+        forge.call(env, GRANT, HELLO).run().fails_with(255);
+        forget("*.test.example").ok().stdout_has(&forge.fingerprint("second"));
+        forget(HOST).fails_with(125).stderr_has(&format!("no host key of {HOST} is kept"));
+        forget("github.com").fails_with(125).stderr_has("publishes always holds");
+    });
+}
+
+#[test]
+fn a_run_that_is_refused_makes_no_key() {
+    let Some(forge) = Forge::new() else { return };
+    each!(|env| {
+        let keys = env.home().join(".config/lnk/sandbox/keys");
+        let made = || {
+            let folders = fs::read_dir(&keys).ok().into_iter().flatten().flatten();
+            folders.filter(|folder| folder.path().join("id_ed25519").exists()).count()
+        };
+        let listed = format!("{GRANT} --command ls");
+        let run = forge.call(env, &listed, "true").run().fails_with(126);
+        run.stderr_has("isn't one of the programs").has_not("made an SSH key");
+        assert_eq!(made(), 0);
+        forge.call(env, GRANT, "true").run().ok().stderr_has("made an SSH key");
+        assert_eq!(made(), 1);
     });
 }
 
@@ -206,6 +238,11 @@ fn the_key_is_the_specs_by_its_path_or_the_write_folders() {
         env.write("two.toml", text);
         env.folder("sub");
         env.link("one.toml", "link.toml");
+        for spec in ["one.toml", "two.toml"] {
+            let refused = env.lnk(["sandbox", "key", "--spec", spec]).run().fails_with(125);
+            refused.prints("").stderr_has("hasn't run here before, so it has no SSH key: ");
+            env.lnk(["sandbox", "run", "--spec", spec, "--yes", "--", "true"]).run().ok();
+        }
         let keys = ["--write .", "--write sub", "--spec one.toml", "--spec two.toml"];
         let keys = keys.map(|words| key(env, words));
         for (number, one) in keys.iter().enumerate() {
@@ -232,6 +269,37 @@ fn the_key_is_the_specs_by_its_path_or_the_write_folders() {
             .run()
             .fails_with(125)
             .stderr_has("isn't a folder");
+    });
+}
+
+#[test]
+fn a_folder_that_no_grant_opens_has_no_key() {
+    each!(|env| {
+        env.lnk(["sandbox", "key", "--write", "."]).run().ok();
+        let settings = env.home().join(".config/lnk");
+        let home = env.home().to_owned();
+        for folder in ["/".as_ref(), "/etc".as_ref(), home.as_path(), settings.as_path()] {
+            let words =
+                |command| ["sandbox".as_ref(), command, "--write".as_ref(), folder.as_os_str()];
+            let refused = env.lnk(words("key".as_ref())).run().fails_with(125).prints("");
+            let run = words("run".as_ref()).into_iter().chain(["true".as_ref()]);
+            assert_eq!(refused.stderr, env.lnk(run).run().fails_with(125).stderr);
+        }
+        let keys = std::fs::read_dir(settings.join("sandbox/keys")).expect("one was made");
+        assert_eq!(keys.count(), 1);
+    });
+}
+
+#[test]
+fn a_key_of_a_folder_with_a_space_is_named_without_quotes_in_quotes() {
+    each!(|env| {
+        env.folder("a b");
+        let words =
+            ["sandbox", "run", "--write", "a b", "--read", ".", "--internet-host", "a.example"];
+        let words = words.into_iter().chain(["--tcp", "a.example:22", "--", "true"]);
+        let line =
+            format!("(lnk sandbox key --write '{}/a b' prints it again)", env.project().display());
+        env.lnk(words).run().ok().stderr_has(&line);
     });
 }
 
@@ -307,11 +375,10 @@ fn a_sandbox_without_ssh_has_no_key() {
         for _ in 0..2 {
             let run =
                 forge.call(env, nobodys, &format!("test ! -e ~/.ssh/id_ed25519; {HELLO}")).run();
-            run.fails_with(255).stderr_has("Permission denied").stderr_has("it is forgotten now");
+            let run = run.fails_with(255).stderr_has("it is forgotten now");
+            let run = run.stderr_has("Permission denied");
+            assert_eq!(run.stderr.matches("this sandbox has no SSH key").count(), 1, "{run}");
         }
-        let mut terminal = forge.call(env, nobodys, "true").terminal(40, 200);
-        terminal.shows("this sandbox has no SSH key");
-        assert_eq!(terminal.wait_exit(), 0);
     });
 }
 
@@ -331,7 +398,10 @@ fn a_program_that_knows_no_name_connects_through_the_proxy_with_neither_nc_nor_s
         forge
             .call(env, closed, "/run/lnk/lnk sandbox connect forge.test.example 443")
             .run()
-            .fails_with(126);
+            .fails_with(126)
+            .stderr_has(
+                "refused /run/lnk/lnk: it connects to endpoints, and none is named: add --tcp",
+            );
     });
 }
 

@@ -19,15 +19,16 @@ use std::process::{Child, Command, Stdio};
 
 use lnk_spec::shown;
 use lnk_sys::signal::Taken;
-use lnk_wire::paused::State;
+use lnk_wire::paused::{Closed, Lasting, State};
 use serde::Serialize;
 
 use crate::caller::Caller;
 use crate::error::{Error, Result, failed, reason};
+use crate::known::word_for;
 use crate::plan::OWN_BINARY;
 use crate::policy::Policy;
 use crate::request::Request;
-use crate::state::Settings;
+use crate::state::{Home, Settings};
 use bait::Bait;
 pub(crate) use bait::is_bait;
 use probe::{Answers, KEYS, PROBE, Script, WAIT};
@@ -153,7 +154,9 @@ pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<C
     let signals = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
     let signals = Taken::new(&signals).map_err(failed("signals"))?;
     let settings = Settings::open(home)?;
-    refuse_stopped(&policy, settings.folder())?;
+    if policy.network.is_served() {
+        refuse_closed(request, home, settings.folder())?;
+    }
     let (folder, placeholders) = (settings.check()?, settings.placeholders()?);
     let mut bait = Bait::begin(&folder)?;
     let spec = request.spec.as_ref().map(|agreed| agreed.file.as_path());
@@ -166,16 +169,32 @@ pub fn check(request: &Request, caller: &Caller, flags: &[OsString]) -> Result<C
 }
 
 /// What a wire refuses can't be tried where it refuses everything.
-fn refuse_stopped(policy: &Policy, settings: &Path) -> Result<()> {
-    let stopped = || State::open(settings).and_then(|state| state.stopped());
-    if policy.network.is_served() && stopped().map_err(failed("Link's settings"))?.is_some() {
-        return Err(Error::Refused(
+fn refuse_closed(request: &Request, home: &Home, settings: &Path) -> Result<()> {
+    let mut whose = request.whose();
+    if let Some(spec) = &request.spec {
+        // A run of it would be closed; the check's own isn't.
+        whose.lasting = Lasting::Spec(spec.file.clone());
+    }
+    let state = State::open(settings).map_err(failed("Link's settings"))?;
+    Err(Error::Refused(match state.closed(&whose.lasting) {
+        None => return Ok(()),
+        Some(Closed::Stopped) => {
             "every wire is stopped, so this sandbox's can't be tried: 'lnk sandbox stop --off' \
              opens them"
-                .into(),
-        ));
-    }
-    Ok(())
+                .into()
+        }
+        Some(Closed::Paused(why)) => {
+            let name = word_for(&whose, home, settings);
+            format!(
+                "the wire of {name} is paused ({why}), so it can't be tried: {} opens it",
+                shown::command(&format!("lnk sandbox resume {name}"))
+            )
+        }
+        Some(Closed::Unknown(why)) => format!(
+            "whether this sandbox's wire is paused can't be told ({why}), so it can't be tried: \
+             'lnk sandbox paused' says more"
+        ),
+    }))
 }
 
 /// The sandbox to check.

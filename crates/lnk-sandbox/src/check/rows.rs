@@ -734,7 +734,7 @@ impl<'a> Table<'a> {
         }
         for endpoint in &network.internet.tcp {
             let by_name = match endpoint.host() {
-                HostPattern::One(Host::Address(_)) => "by the proxy",
+                HostPattern::One(Host::Address(_)) => "at its address, and by the proxy",
                 _ => "by its name, and by the proxy",
             };
             let what = format!("reach {endpoint} {by_name}");

@@ -183,7 +183,8 @@ impl Joiner<'_> {
         .map_err(unsupported("/newroot"))?;
         self.attach(&root, &prepared, &nested, devices)?;
         // bubblewrap has brought the loopback up by now.
-        listeners::open_and_send(&self.plan.listens, &self.supervisor).map_err(Stop::Failed)?;
+        let Plan { listens, addresses, .. } = self.plan;
+        listeners::open_and_send(listens, addresses, &self.supervisor).map_err(Stop::Failed)?;
         self.attach_own_binary(&host, &root)?;
         Ok(root)
     }

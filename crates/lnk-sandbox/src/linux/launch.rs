@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use lnk_sys::process::{Forked, exit_now, fork_single_threaded};
 use lnk_sys::signal::{self, Taken};
 use lnk_wire::gate::{Closing, Whose};
+use lnk_wire::paused::between_changes;
 use lnk_wire::policy::Policy as WirePolicy;
-use lnk_wire::refused::RefusedCalls;
+use lnk_wire::refused::ToldCalls;
+use lnk_wire::traffic::Carried;
 use lnk_wire::wire::{Listener, Wire};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -23,7 +25,7 @@ use rustix::process::{
 use crate::error::{Error, Result, failed};
 use crate::faults::Fault;
 use crate::linux::begun::{Begun, Bwrap, Going, ON_COMMAND_LINE, Pipes, SIGNALS, number};
-use crate::linux::broker::{Broker, Inside};
+use crate::linux::broker::{Broker, Inside, Unheard};
 use crate::linux::bwrap::Arguments;
 use crate::linux::execs::{Execs, Executed, Mode as Told};
 use crate::linux::failure::{LaunchError, name_ready};
@@ -57,11 +59,15 @@ pub struct Ended {
     pub refused_sockets: Vec<Vec<u8>>,
     /// Programs to tell of that there were too many others for.
     pub unheard_programs: u64,
-    /// Lines of the wire's log that couldn't be written.
-    pub unlogged: u64,
+    /// Refused calls that count towards a pause and couldn't be kept.
+    pub uncounted: usize,
+    /// What the wire carried, where there is one.
+    pub carried: Option<Carried>,
     /// Calls that the wire refused.
-    pub refused_calls: RefusedCalls,
-    /// What stands, after its end, where its ssh writes host keys that it accepts.
+    pub refused_calls: ToldCalls,
+    /// Calls of endpoints that came to nothing.
+    pub failed_calls: ToldCalls,
+    /// What stands, after its end, where its ssh writes host keys that servers showed it.
     pub host_keys: Vec<u8>,
 }
 
@@ -87,6 +93,9 @@ pub struct Launch<'a> {
     pub served: Option<Served<'a>>,
     /// How long the program may take to end after TERM or HUP, before it is killed.
     pub grace: Duration,
+    /// Does what is to be done once everything stands, and only then: where it fails,
+    /// nothing runs.
+    pub on_start: &'a dyn Fn() -> Result<()>,
     /// Hears of programs, as the plan has them told.
     pub on_program: &'a dyn Fn(Executed),
     /// The machine's mounts when the grants were judged.
@@ -386,8 +395,10 @@ impl Run<'_> {
             not_executed: self.not_executed.take(),
             refused_sockets: self.broker.as_ref().map(Broker::refused).unwrap_or_default(),
             unheard_programs: self.execs.as_ref().map_or(0, Execs::left_out),
-            unlogged: self.wire.as_ref().map_or(0, |wire| wire.carried().unlogged),
+            uncounted: self.wire.as_ref().map_or(0, Wire::uncounted),
+            carried: self.wire.as_ref().map(Wire::carried),
             refused_calls: self.wire.as_ref().map(Wire::refused).unwrap_or_default(),
+            failed_calls: self.wire.as_ref().map(Wire::failed).unwrap_or_default(),
             host_keys: self
                 .ssh_writes_in
                 .as_ref()
@@ -597,7 +608,8 @@ impl Run<'_> {
         if let Some((pid, _)) = &self.program
             && is_stopped(*pid)
         {
-            signal::suspend_self();
+            // Not with what other lnks wait for.
+            between_changes(signal::suspend_self);
         }
     }
 
@@ -704,12 +716,17 @@ impl Run<'_> {
         self.execs = execs(self.launch.plan, &root).map_err(failed("an event descriptor"))?;
         // In the machine's network it would tell of the machine's sockets.
         let diag = Some(diag).filter(|_| !self.launch.plan.shares_network);
+        self.serve()?;
+        let unheard = self.wire.as_ref().map(|wire| {
+            let wire = wire.unheard();
+            Box::new(move |to| wire.tell(to)) as Unheard
+        });
         self.broker = Some(Broker::new(
             listener,
-            Inside { root, private, diag, netns_cookie },
+            Inside { root, private, diag, netns_cookie, unheard },
             self.execs.as_ref().map(Execs::answers),
         ));
-        self.serve()?;
+        (self.launch.on_start)()?;
         self.started = true;
         self.kill_at = None;
         rustix::io::write(&self.control, &[1]).map_err(failed("the inner stage"))?;
@@ -743,7 +760,7 @@ impl Run<'_> {
                 if lnk_sys::fd::close_all_but(&kept).is_err() {
                     exit_now(1);
                 }
-                let Plan { watched, listens, faults, .. } = self.launch.plan;
+                let Plan { watched, listens, addresses, faults, .. } = self.launch.plan;
                 let finished = || {
                     let root = finish::join(&mounts, &users, faults)?;
                     finish::finish(&root)?;
@@ -756,7 +773,8 @@ impl Run<'_> {
                     Ok(root)
                 };
                 let root = finished().map_err(FromJoiner::Unsupported).and_then(|root| {
-                    listeners::open_and_send(listens, &theirs).map_err(FromJoiner::Failed)?;
+                    listeners::open_and_send(listens, addresses, &theirs)
+                        .map_err(FromJoiner::Failed)?;
                     guard::cover_links(&root, watched).map_err(FromJoiner::Failed)?;
                     Ok(root)
                 });

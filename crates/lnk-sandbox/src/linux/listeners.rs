@@ -2,7 +2,7 @@
 //! served from outside it.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use lnk_wire::wire::Serves;
@@ -19,18 +19,23 @@ const BACKLOG: i32 = 4096;
 /// Sockets sent in one message.
 const AT_ONCE: usize = 4;
 
-/// With none but 127.0.0.1, which it doesn't count, getaddrinfo(3) has no IPv4 for who
-/// asks for it by `AI_ADDRCONFIG`.
-const THAT_COUNTS: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
-
-/// Makes these in the network namespace of the calling thread, and sends them.
+/// Makes these in the network namespace of the calling thread, whose loopback gets these
+/// addresses, and sends them.
 ///
 /// # Errors
-/// Those of bind(2) and sendmsg(2), each with the port.
-pub fn open_and_send(listens: &[Listens], to: &OwnedFd) -> Result<(), String> {
-    if listens.iter().any(|its| its.serves == Serves::NamesByUdp) {
-        lnk_sys::socket::add_loopback_address(THAT_COUNTS)
-            .map_err(|error| format!("an address inside: {}", crate::error::reason(&error)))?;
+/// Those of bind(2) and sendmsg(2), each with the port, and of an address.
+pub fn open_and_send(
+    listens: &[Listens],
+    addresses: &[IpAddr],
+    to: &OwnedFd,
+) -> Result<(), String> {
+    for (number, &address) in (0..).zip(addresses) {
+        match lnk_sys::socket::add_loopback_address(number, address) {
+            // A machine without IPv6 has none inside; the proxy reaches the endpoint.
+            Err(_) if address.is_ipv6() => {}
+            added => added
+                .map_err(|error| format!("{address} inside: {}", crate::error::reason(&error)))?,
+        }
     }
     let mut opened: Vec<(Listens, OwnedFd)> = Vec::new();
     for &listens in listens {

@@ -9,7 +9,7 @@ use lnk_spec::shown;
 
 use super::find::Finder;
 use crate::linux::execs::{Executed, How};
-use crate::plan::Plan;
+use crate::plan::{OWN_BINARY, Plan};
 
 /// Lines of one run; what follows is only counted.
 const MOST_LINES: usize = 20;
@@ -117,6 +117,11 @@ impl<'a> Refusals<'a> {
     }
 
     fn what_to_do(&mut self, executed: &Executed) -> String {
+        if executed.real == Path::new(OWN_BINARY) {
+            return "it connects to endpoints, and none is named: add --tcp HOST:PORT, or it to tcp \
+                    in [internet]"
+                .into();
+        }
         if let Some(why) = never_listed(&self.finder, self.plan, &executed.real) {
             return format!("it can't be listed: {why}");
         }

@@ -1,5 +1,6 @@
 //! A sandbox's own SSH key, kept outside under Link's settings.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
@@ -68,11 +69,20 @@ impl Owner {
 }
 
 /// A sandbox's key.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Key {
     key: PrivateKey,
-    /// Whether it was made just now.
-    pub is_new: bool,
+    /// Where it is to be kept, while it isn't.
+    unkept: RefCell<Option<Unkept>>,
+}
+
+/// A new key's place.
+#[derive(Debug)]
+struct Unkept {
+    folder: PathBuf,
+    owner: Owner,
+    /// Until it is kept, another run makes none.
+    _lock: File,
 }
 
 impl Key {
@@ -85,27 +95,39 @@ impl Key {
         read(&settings.key_folder(&owner.id())?)
     }
 
-    /// The owner's key, made where it has none yet.
+    /// The owner's key; where it has none yet a new one, which [`Key::keep`] keeps. Until
+    /// then, or until this is dropped, others who ask for it wait, ten seconds at most.
     ///
     /// # Errors
     /// As for [`Key::find`], and where it can't be made.
-    pub fn find_or_make(settings: &Settings, owner: &Owner) -> Result<Key> {
+    pub fn find_or_new(settings: &Settings, owner: &Owner) -> Result<Key> {
         let folder = settings.make_key_folder(&owner.id())?;
         if let Some(key) = read(&folder)? {
             return Ok(key);
         }
-        let what = || format!("an SSH key in {}", shown::word(&folder));
-        let _lock = lock(&folder).map_err(failed(what()))?;
+        let lock = lock(&folder).map_err(failed(what(&folder)))?;
         // Another run's, made meanwhile.
         if let Some(key) = read(&folder)? {
             return Ok(key);
         }
-        let key = new(&format!("lnk-sandbox-{}", &owner.id()[..8])).map_err(failed(what()))?;
+        let key =
+            new(&format!("lnk-sandbox-{}", &owner.id()[..8])).map_err(failed(what(&folder)))?;
+        let unkept = Unkept { folder, owner: owner.clone(), _lock: lock };
+        Ok(Key { key, unkept: RefCell::new(Some(unkept)) })
+    }
+
+    /// Keeps a new one; whether it is new.
+    ///
+    /// # Errors
+    /// Naming the folder that it can't be written in.
+    pub fn keep(&self) -> Result<bool> {
+        let Some(Unkept { folder, owner, _lock }) = self.unkept.take() else { return Ok(false) };
+        let what = || failed::<io::Error>(what(&folder));
         // For whoever looks which of the folders is whose.
-        write(&folder, "of", (owner.flag() + "\n").as_bytes()).map_err(failed(what()))?;
-        let text = key.to_openssh(LineEnding::LF).map_err(|error| failed(what())(other(error)))?;
-        write(&folder, PRIVATE, text.as_bytes()).map_err(failed(what()))?;
-        Ok(Key { key, is_new: true })
+        write(&folder, "of", (owner.flag() + "\n").as_bytes()).map_err(what())?;
+        let text = self.key.to_openssh(LineEnding::LF).map_err(other).map_err(what())?;
+        write(&folder, PRIVATE, text.as_bytes()).map_err(what())?;
+        Ok(true)
     }
 
     /// The private half, as OpenSSH reads it.
@@ -124,6 +146,10 @@ impl Key {
     pub fn public(&self) -> io::Result<String> {
         self.key.public_key().to_openssh().map_err(other)
     }
+}
+
+fn what(folder: &Path) -> String {
+    format!("an SSH key in {}", shown::word(folder))
 }
 
 pub(super) fn other(error: ssh_key::Error) -> io::Error {
@@ -151,7 +177,7 @@ fn read(folder: &Path) -> Result<Option<Key>> {
     };
     let parsed = PrivateKey::from_openssh(bytes).ok();
     match parsed.filter(|key| key.algorithm() == Algorithm::Ed25519 && !key.is_encrypted()) {
-        Some(key) => Ok(Some(Key { key, is_new: false })),
+        Some(key) => Ok(Some(Key { key, unkept: RefCell::default() })),
         None => Err(Error::Refused(format!(
             "{} isn't the sandbox's SSH key: remove it, and another is made",
             shown::word(&path)

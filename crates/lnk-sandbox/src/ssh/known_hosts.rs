@@ -1,5 +1,5 @@
 //! Host keys that a sandbox's ssh knows, as sshd(8) writes them down: those that known
-//! forges publish, and those that the sandbox accepted.
+//! forges publish, and those that servers showed the sandbox.
 
 use std::fmt;
 use std::fs::File;

@@ -16,10 +16,16 @@ const MAX_UDP: usize = 1232;
 const HEADER: usize = 12;
 /// Bytes of a name at most (RFC 1035, 2.3.4).
 const MAX_NAME: usize = 255;
+/// Bytes of a service's name at most (RFC 6335, 5.1).
+const MAX_SERVICE: usize = 15;
 /// Names that lead to each other, followed at most.
 const MAX_CHAIN: usize = 8;
-/// Pointers of one name, followed at most.
-const MAX_POINTERS: usize = 64;
+/// Pointers of one name, followed at most: a name server writes one.
+const MAX_POINTERS: usize = 16;
+/// Records of a question, read at most: its OPT is one, and what signs it another.
+const MAX_ASKED: usize = 4;
+/// Records of a name server's answer, read at most.
+const MAX_ANSWERED: u16 = 256;
 
 /// A.
 pub const A: u16 = 1;
@@ -154,10 +160,14 @@ fn question(message: &[u8], id: u16, flags: u16) -> Option<(Question, Option<u8>
     let (kind, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
     let records = [6, 8, 10].map(|at| u16_at(message, at).map(usize::from));
     let records = records.into_iter().sum::<Option<usize>>()?;
+    if records > MAX_ASKED {
+        return None;
+    }
     let (mut takes, mut version) = (None, None);
     let mut at = at + 4;
     for _ in 0..records {
-        let record = RawRecord::read(message, at)?;
+        // Whose it is doesn't matter.
+        let record = RawRecord::of(Vec::new(), message, skip_name(message, at)?)?;
         if record.kind == OPT && takes.is_none() {
             takes = Some(record.class);
             version = Some(record.ttl.to_be_bytes()[1]);
@@ -193,6 +203,14 @@ impl Question {
     /// The name's labels, without the empty one at the end.
     pub fn labels(&self) -> impl Iterator<Item = &[u8]> {
         labels(&self.name)
+    }
+
+    /// The name as text, in lower case, each one's its own: in a label what isn't a letter,
+    /// a digit, a hyphen or an underscore is escaped (RFC 4343, 2.1).
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        let labels: Vec<String> = self.labels().map(shown_label).collect();
+        if labels.is_empty() { ".".to_owned() } else { labels.join(".") }
     }
 
     /// The answer, of so many bytes at most: it has no records where they don't fit,
@@ -266,7 +284,7 @@ impl Question {
 
     /// The records of the question's type: of its name, or of that which it leads to.
     fn records(&self, message: &[u8], mut at: usize) -> Option<Vec<Record>> {
-        let count = u16_at(message, 6)?;
+        let count = u16_at(message, 6).filter(|count| *count <= MAX_ANSWERED)?;
         let mut all = Vec::new();
         for _ in 0..count {
             let record = RawRecord::read(message, at)?;
@@ -304,10 +322,31 @@ impl Record {
     }
 }
 
+fn shown_label(label: &[u8]) -> String {
+    let shown = label.iter().map(|byte| match byte {
+        _ if is_plain(byte) => char::from(byte.to_ascii_lowercase()).to_string(),
+        b'.' | b'\\' => format!("\\{}", char::from(*byte)),
+        _ => format!("\\{byte:03}"),
+    });
+    shown.collect()
+}
+
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_".contains(byte)
+}
+
+/// Whether a label is a service's: an underscore, and 1 to 15 letters, digits, hyphens or
+/// underscores (RFC 2782; RFC 6335, 5.1). Whatever else it could hold, a name server
+/// would hear it.
+#[must_use]
+pub fn is_service(label: &[u8]) -> bool {
+    let name = label.strip_prefix(b"_");
+    name.is_some_and(|name| (1..=MAX_SERVICE).contains(&name.len()) && name.iter().all(is_plain))
+}
+
 /// A host's name of labels; none where they are of anything else.
 #[must_use]
 pub fn host_name<'l>(labels: impl Iterator<Item = &'l [u8]>) -> Option<HostName> {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let mut text = String::new();
     for label in labels {
         if !label.iter().all(is_plain) {
@@ -347,6 +386,11 @@ struct RawRecord {
 impl RawRecord {
     fn read(message: &[u8], at: usize) -> Option<RawRecord> {
         let (name, at) = read_name(message, at)?;
+        RawRecord::of(name, message, at)
+    }
+
+    /// One whose name ends before `at`.
+    fn of(name: Vec<u8>, message: &[u8], at: usize) -> Option<RawRecord> {
         let (kind, class) = (u16_at(message, at)?, u16_at(message, at + 2)?);
         let ttl = u32::from_be_bytes(message.get(at + 4..at + 8)?.try_into().ok()?);
         let data = at + 10;
@@ -398,6 +442,18 @@ fn read_name(message: &[u8], from: usize) -> Option<(Vec<u8>, usize)> {
     }
 }
 
+/// Where what follows a name begins.
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match usize::from(*message.get(at)?) {
+            0 => return Some(at + 1),
+            length @ 1..64 => at += 1 + length,
+            0xc0.. => return Some(at + 2),
+            _ => return None,
+        }
+    }
+}
+
 fn u16_at(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
 }
@@ -442,6 +498,41 @@ mod tests {
         match answer {
             Answer::Records(records) => records,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_two_names_are_shown_alike() {
+        let shown = |labels: &[&[u8]]| {
+            let labels = labels.iter().flat_map(|label| [&[label.len() as u8], *label].concat());
+            Question::new(1, &labels.chain([0]).collect::<Vec<_>>(), A).shown_name()
+        };
+        assert_eq!(shown(&[b"_X", b"Db-1", b"example"]), "_x.db-1.example");
+        assert_eq!(shown(&[b"a.b:443 allowed.com"]), "a\\.b\\058443\\032allowed\\.com");
+        assert_eq!(shown(&[b"a\\", b"\x1b\xff\n"]), "a\\\\.\\027\\255\\010");
+        assert_eq!(shown(&[]), ".");
+    }
+
+    #[test]
+    fn a_service_is_short_and_plain() {
+        for label in ["_mongodb", "_x", "_etcd-server-ssl", "_XMPP-client", "_a_b"] {
+            assert!(is_service(label.as_bytes()), "{label}");
+        }
+        for label in
+            ["", "_", "x", "_a.b", "_a b", "_a\u{e9}", "_a:1", "_sixteen-letters-", "_\x07"]
+        {
+            assert!(!is_service(label.as_bytes()), "{label}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shown_name_is_words_of_plain_text(label in proptest::collection::vec(any::<u8>(), 1..63)) {
+            let name = [&[label.len() as u8], &label[..], &[0]].concat();
+            let shown = Question::new(1, &name, A).shown_name();
+            let is_word = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+            prop_assert!(shown.bytes().all(is_word), "{}", shown);
+            prop_assert_eq!(shown.replace("\\.", "").matches('.').count(), 0);
         }
     }
 
@@ -544,6 +635,40 @@ mod tests {
         for message in [itself, long.written()] {
             assert!(matches!(Asked::read(&message), Asked::Wrong(_)));
         }
+    }
+
+    #[test]
+    fn no_message_takes_long_to_read() {
+        // A name of 126 labels, pointers that lead to each other, and as many records as
+        // fit that point there.
+        let mut message = asked(&"a.".repeat(126), A).written();
+        let mut last = HEADER as u16;
+        while message.len() < MAX_MESSAGE - 13 {
+            let at = message.len() as u16;
+            put(&mut message, &[0xc000 | last, TXT, IN, 0, 0, 0]);
+            last = if at < 0x3fff { at } else { last };
+        }
+        let records = u16::try_from((message.len() - HEADER) / 12).unwrap();
+        message[6..8].copy_from_slice(&records.to_be_bytes());
+        let begun = std::time::Instant::now();
+        for _ in 0..200 {
+            assert!(matches!(Asked::read(&message), Asked::Wrong(_)));
+        }
+        let question = asked(&"a.".repeat(126), A);
+        message[2] |= 0x80;
+        for _ in 0..200 {
+            assert_eq!(question.read_answer(&message), Some(Answer::Failed));
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_millis(500), "{:?}", begun.elapsed());
+        // What a question may have beside its OPT.
+        let mut signed = with_edns(&asked("a.example", A), 1232, 0);
+        signed[11] = 2;
+        signed.push(0);
+        put(&mut signed, &[250, 255, 0, 0, 0]);
+        assert_eq!(read(&signed).takes, Some(1232));
+        signed[11] = 5;
+        signed.extend([0; 33]);
+        assert!(matches!(Asked::read(&signed), Asked::Wrong(_)));
     }
 
     #[test]

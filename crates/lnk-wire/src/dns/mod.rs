@@ -8,28 +8,38 @@
 pub mod message;
 mod outside;
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
 use lnk_spec::host::{Host, HostName};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 use tokio::time::{sleep, timeout};
 
 use self::message::{A, AAAA, Answer, IN, Question, Rcode, Record, SRV, TXT};
 use crate::calls::{Calls, Open};
+use crate::gate::unless;
 use crate::log::{Call, Verb};
 use crate::policy::Target;
+use crate::room::{Buffer, Room};
 
-/// Bytes of a question that is read by UDP: more than any needs.
+/// Bytes of a question at most: more than any needs.
 const MAX_QUESTION: usize = 4096;
+/// Bytes of its length, where it comes by TCP (RFC 1035, 4.2.2).
+const LENGTH: usize = 2;
+/// Bytes that are read at once of it.
+const PART: usize = 512;
 /// How long a connection may be silent, or leave an answer unread.
 const SILENT: Duration = Duration::from_secs(10);
 /// How long receiving rests after an error.
 const REST: Duration = Duration::from_millis(100);
 /// Seconds that an address may be kept. It stands for its name for all of the run.
 const TTL: u32 = 60;
+
+/// Closed services that are named at most, of those that one name leads to.
+const MAX_NAMED: usize = 8;
 
 /// What a question is answered with.
 type Answered = (Rcode, Vec<Record>);
@@ -39,18 +49,19 @@ pub(crate) async fn serve_by_udp(socket: UdpSocket, calls: Rc<Calls>) {
     let socket = Rc::new(socket);
     let mut received = vec![0; MAX_QUESTION];
     loop {
+        // Others have their turn between two, however fast they come.
+        yield_now().await;
         let Ok((length, from)) = socket.recv_from(&mut received).await else {
             sleep(REST).await;
             continue;
         };
         // An answer that isn't taken at once is lost, as any datagram may be.
-        let question = match message::Asked::read(&received[..length]) {
-            message::Asked::Question(question) => question,
-            message::Asked::Wrong(answer) => {
-                let _ = socket.try_send_to(&answer, from);
+        let question = match read(&received[..length], &calls) {
+            Ok(question) => question,
+            Err(answer) => {
+                let _ = answer.map(|answer| socket.try_send_to(&answer, from));
                 continue;
             }
-            message::Asked::Nothing => continue,
         };
         match judge(&question, &calls) {
             Judged::Answered(answered) => {
@@ -72,24 +83,62 @@ fn by_udp(question: &Question, (rcode, records): &Answered) -> Vec<u8> {
 }
 
 /// Answers questions that come by TCP, one after the other.
-pub(crate) async fn serve_by_tcp(mut client: TcpStream, calls: &Calls) {
-    while let Ok(Ok(received)) = timeout(SILENT, outside::read_message(&mut client)).await {
-        let answer = match message::Asked::read(&received) {
-            message::Asked::Question(question) => {
+pub(crate) async fn serve_by_tcp(mut client: TcpStream, calls: &Calls, room: &Rc<Room>) {
+    let mut buffer = Buffer::new(room);
+    while let Ok(Ok(length)) = timeout(SILENT, whole_question(&mut client, &mut buffer)).await {
+        let end = LENGTH + length;
+        // One that is too long ends before it's there.
+        let asked = buffer.get(LENGTH..end).unwrap_or_default();
+        let (answer, goes_on) = match read(asked, calls) {
+            Ok(question) => {
                 let (rcode, records) = match judge(&question, calls) {
                     Judged::Answered(answered) => answered,
                     Judged::Outside => look_up(&question, calls).await,
                 };
-                question.answer(rcode, &records, message::MAX_MESSAGE)
+                (Some(question.answer(rcode, &records, message::MAX_MESSAGE)), true)
             }
-            message::Asked::Wrong(answer) => answer,
-            message::Asked::Nothing => return,
+            Err(answer) => (answer, false),
         };
-        let answer = outside::with_length(&answer);
-        if !matches!(timeout(SILENT, client.write_all(&answer)).await, Ok(Ok(()))) {
+        let Some(answer) = answer.map(|answer| outside::with_length(&answer)) else { return };
+        let sent = timeout(SILENT, client.write_all(&answer)).await;
+        if !goes_on || !matches!(sent, Ok(Ok(()))) {
             return;
         }
+        buffer.advance(end);
+        // Others have their turn between two, however many came at once.
+        yield_now().await;
     }
+}
+
+/// Waits for a whole question: its length. One that is longer than any is isn't waited
+/// for, nor one for which there is no room beside what is unfinished.
+async fn whole_question(client: &mut TcpStream, buffer: &mut Buffer) -> io::Result<usize> {
+    let (mut stream, _) = client.split();
+    loop {
+        if let [high, low, question @ ..] = &buffer[..] {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            if question.len() >= length || length > MAX_QUESTION {
+                return Ok(length);
+            }
+        }
+        if buffer.is_too_much() || buffer.read_head(&mut stream, PART).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Reads a question. What is none is a refused call: what is answered to it, if anything.
+fn read(received: &[u8], calls: &Calls) -> Result<Question, Option<Vec<u8>>> {
+    let answer = match message::Asked::read(received) {
+        message::Asked::Question(question) => return Ok(question),
+        message::Asked::Wrong(answer) => Some(answer),
+        message::Asked::Nothing => None,
+    };
+    let call = calls.log.event(Verb::Dns);
+    if calls.refuse_closed(&call).is_ok() {
+        calls.turned_away(&call, "no question that is answered here", false);
+    }
+    Err(answer)
 }
 
 /// What becomes of a question.
@@ -106,12 +155,14 @@ fn judge(question: &Question, calls: &Calls) -> Judged {
         Some(_) if matches!(question.kind, SRV | TXT) => Judged::Outside,
         Some(name) => Judged::Answered(stand_in(question, &name, calls)),
         None => {
-            let reason =
-                "no endpoint has this name: add --tcp HOST:PORT, or it to tcp in [internet]";
+            let reason = match name_of(question) {
+                Some(name) => calls.endpoints.no_name(&name),
+                None => "no endpoint has such a name".to_owned(),
+            };
             match question.kind {
                 // The look-up's question for an A counts.
-                AAAA => calls.log.turned_away(&call(question, calls), reason),
-                _ => calls.turned_away(&call(question, calls), reason, false),
+                AAAA => calls.log.turned_away_with_another(&call(question, calls), &reason),
+                _ => calls.turned_away(&call(question, calls), &reason, false),
             }
             Judged::Answered((Rcode::NxDomain, Vec::new()))
         }
@@ -125,7 +176,7 @@ fn name_of(question: &Question) -> Option<HostName> {
     let host = match labels.as_slice() {
         [service, protocol, host @ ..]
             if question.kind == SRV
-                && service.starts_with(b"_")
+                && message::is_service(service)
                 && protocol.eq_ignore_ascii_case(b"_tcp") =>
         {
             host
@@ -170,10 +221,17 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
         calls.log.turned_away(&call, "too many names are being looked up");
         return none(Rcode::ServFail);
     };
+    let closing = calls.gate.closings().next();
     let Ok(call) = calls.begin(call) else { return none(Rcode::Refused) };
     let Ok(open) = call.open() else { return none(Rcode::ServFail) };
-    open.sent(question.name().len() as u64);
-    match outside::look_up(question.name(), question.kind).await {
+    // In lower case: which letters are capital ones is nobody's to hear. A label's length
+    // is below any letter.
+    let name = question.name().to_ascii_lowercase();
+    open.sent(name.len() as u64);
+    let looking = outside::look_up(&calls.gate.connections, &name, question.kind);
+    // The wire was closed: who asks hears no more than any other then.
+    let Some(answer) = unless(closing, looking).await else { return none(Rcode::Refused) };
+    match answer {
         Answer::Records(records) => {
             open.received(records.iter().map(|record| record.data.len() as u64).sum());
             let is_srv = question.kind == SRV;
@@ -187,27 +245,38 @@ async fn look_up(question: &Question, calls: &Calls) -> Answered {
     }
 }
 
-/// The services among them that are endpoints. Of the others the log names one.
+/// The services among them that are endpoints. The log names the others.
 fn open_services(records: Vec<Record>, open: &Open<'_>, calls: &Calls) -> Vec<Record> {
-    let mut closed = None;
+    let mut closed: Vec<Target> = Vec::new();
     let is_open = |record: &Record| {
         let Some((name, port)) = record.service() else { return false };
         let target = Target { host: Host::Name(name), port };
         let is_open = calls.endpoints.is_open(&target);
-        if !is_open {
-            closed = Some(target);
+        if !is_open && !closed.contains(&target) {
+            closed.push(target);
         }
         is_open
     };
     let services = records.into_iter().filter(is_open).collect();
-    if let Some(target) = closed {
-        let reason = format!("it leads to {target}, which isn't open: add --tcp {target}");
-        open.failed(&reason);
+    if !closed.is_empty() {
+        open.failed(&leads_to(&closed, calls));
     }
     services
 }
 
+/// The line for closed services: what opens all of them, and as many names as fit.
+fn leads_to(closed: &[Target], calls: &Calls) -> String {
+    let (named, more) = closed.split_at(closed.len().min(MAX_NAMED));
+    let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+    let more = match more.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let are = if closed.len() == 1 { "isn't" } else { "aren't" };
+    let hint = calls.endpoints.hint(closed);
+    format!("it leads to {}{more}, which {are} open: {hint}", named.join(", "))
+}
+
 fn call(question: &Question, calls: &Calls) -> Call {
-    let labels: Vec<_> = question.labels().map(String::from_utf8_lossy).collect();
-    calls.log.call(Verb::Dns, labels.join("."), None)
+    calls.log.call(Verb::Dns, question.shown_name(), None)
 }

@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::message::{Answer, Question};
+use crate::connections::Connections;
 
 /// resolv.conf(5).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -23,10 +25,11 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 /// Bytes of an answer by UDP: more than any to a question without EDNS.
 const MAX_DATAGRAM: usize = 4096;
 
-/// Asks the servers of resolv.conf, one after the other, within 4.5 s.
-pub(super) async fn look_up(name: &[u8], kind: u16) -> Answer {
+/// Asks the servers of resolv.conf, one after the other, within 4.5 s. Nobody is asked
+/// while connections are closed.
+pub(super) async fn look_up(by: &Arc<Connections>, name: &[u8], kind: u16) -> Answer {
     for server in servers(&resolv_conf()) {
-        match timeout(PATIENCE, ask(server, name, kind)).await {
+        match timeout(PATIENCE, ask(by, server, name, kind)).await {
             Ok(Ok(Answer::Failed) | Err(_)) | Err(_) => {}
             Ok(Ok(answer)) => return answer,
         }
@@ -35,27 +38,34 @@ pub(super) async fn look_up(name: &[u8], kind: u16) -> Answer {
 }
 
 /// By UDP, and by TCP what doesn't fit.
-async fn ask(server: SocketAddr, name: &[u8], kind: u16) -> io::Result<Answer> {
+async fn ask(
+    by: &Arc<Connections>,
+    server: SocketAddr,
+    name: &[u8],
+    kind: u16,
+) -> io::Result<Answer> {
     // The number and the port are hard to guess for whoever doesn't see the question
     // (RFC 5452).
     let mut id = [0; 2];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
     let question = Question::new(u16::from_be_bytes(id), name, kind);
-    match by_udp(server, &question).await? {
-        Answer::Truncated => by_tcp(server, &question).await,
+    match by_udp(by, server, &question).await? {
+        Answer::Truncated => by_tcp(by, server, &question).await,
         answer => Ok(answer),
     }
 }
 
-async fn by_udp(server: SocketAddr, question: &Question) -> io::Result<Answer> {
+async fn by_udp(by: &Connections, server: SocketAddr, question: &Question) -> io::Result<Answer> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.set_nonblocking(true)?;
     // From nobody else anything is received then.
-    socket.connect(server).await?;
-    socket.send(&question.written()).await?;
+    socket.connect(server)?;
+    by.unless_closed(|| socket.send(&question.written()))?;
+    let socket = UdpSocket::from_std(socket)?;
     let mut answer = vec![0; MAX_DATAGRAM];
     loop {
         let length = socket.recv(&mut answer).await?;
@@ -65,10 +75,15 @@ async fn by_udp(server: SocketAddr, question: &Question) -> io::Result<Answer> {
     }
 }
 
-async fn by_tcp(server: SocketAddr, question: &Question) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect(server).await?;
+async fn by_tcp(
+    by: &Arc<Connections>,
+    server: SocketAddr,
+    question: &Question,
+) -> io::Result<Answer> {
+    let mut stream = by.connect(server).await?;
     stream.write_all(&with_length(&question.written())).await?;
-    let answer = read_message(&mut stream).await?;
+    let mut answer = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut answer).await?;
     match question.read_answer(&answer) {
         Some(Answer::Truncated) | None => Ok(Answer::Failed),
         Some(answer) => Ok(answer),
@@ -79,14 +94,6 @@ async fn by_tcp(server: SocketAddr, question: &Question) -> io::Result<Answer> {
 pub(super) fn with_length(message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).expect("no message is longer");
     [&length.to_be_bytes(), message].concat()
-}
-
-/// Reads a message that comes by TCP.
-pub(super) async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let length = stream.read_u16().await?;
-    let mut message = vec![0; usize::from(length)];
-    stream.read_exact(&mut message).await?;
-    Ok(message)
 }
 
 /// The file as it is now, for a machine's network changes. One that can't be read names

@@ -3,13 +3,15 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use lnk_spec::shown::escaped;
 use rustix::fs::OFlags;
 
 use super::write::{NEXT, kept};
-use super::{FILE, FULL, KEPT, Line, MAX_LINE, Sandbox, What};
+use super::{FILE, FULL, KEPT, Line, MAX_LINE, Sandbox, What, bounded_path};
 
 /// Bytes of one file that are read at most, its last ones. Files are no longer
 /// unless none could be renamed for long.
@@ -31,6 +33,8 @@ pub struct Record {
 pub struct Filter {
     /// Those of a sandbox, or of a spec, with this name.
     pub sandbox: Option<String>,
+    /// Those of the spec at this real path.
+    pub spec_path: Option<PathBuf>,
     /// Only what was refused.
     pub refused: bool,
 }
@@ -39,7 +43,12 @@ impl Filter {
     fn matches(&self, line: &Line) -> bool {
         let named =
             |name: &String| line.sandbox.name == *name || line.sandbox.spec.as_ref() == Some(name);
+        let at = |path: &PathBuf| {
+            let path = bounded_path(&escaped(path.as_os_str().as_bytes()));
+            line.sandbox.spec_path.as_ref() == Some(&path)
+        };
         self.sandbox.as_ref().is_none_or(named)
+            && self.spec_path.as_ref().is_none_or(at)
             && (!self.refused || matches!(line.what, What::Refused { .. }))
     }
 }
@@ -63,7 +72,7 @@ pub fn sandboxes(folder: &Path) -> io::Result<Vec<String>> {
     for (mut file, _) in newest_first(folder)? {
         let bytes = read_all(&mut file)?;
         for record in bytes.rsplit(|byte| *byte == b'\n').filter_map(record) {
-            let Sandbox { name, spec } = record.line.sandbox;
+            let Sandbox { name, spec, .. } = record.line.sandbox;
             for name in [Some(name), spec].into_iter().flatten() {
                 if seen.insert(name.clone()) {
                     names.push(name);

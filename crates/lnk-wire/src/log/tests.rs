@@ -12,7 +12,7 @@ use super::*;
 use crate::traffic::Traffic;
 
 fn log(folder: &TempDir, name: &str) -> Log {
-    let sandbox = Sandbox { name: name.into(), spec: None };
+    let sandbox = Sandbox { name: name.into(), spec: None, spec_path: None };
     Log::open(folder.path(), sandbox, Arc::new(Traffic::start())).unwrap()
 }
 
@@ -39,7 +39,8 @@ fn fill(folder: &Path) {
 fn a_calls_lines_say_what_happened_and_share_its_number() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = Arc::new(Traffic::start());
-    let sandbox = Sandbox { name: "run-7".into(), spec: Some("app".into()) };
+    let spec_path = Some("/app.toml".into());
+    let sandbox = Sandbox { name: "run-7".into(), spec: Some("app".into()), spec_path };
     let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
     let call = log.call(Verb::Connect, "example.com", 443);
     log.allowed(&call).unwrap();
@@ -51,7 +52,10 @@ fn a_calls_lines_say_what_happened_and_share_its_number() {
     let text = fs::read_to_string(folder.path().join(FILE)).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("{\"time\":\"20"), "{text}");
-    assert!(lines[0].contains(r#"Z","sandbox":"run-7","spec":"app","call":"#), "{text}");
+    assert!(
+        lines[0].contains(r#"Z","sandbox":"run-7","spec":"app","spec_path":"/app.toml","call":"#),
+        "{text}"
+    );
     let ends = [
         r#""verb":"connect","host":"example.com","port":443,"what":"allowed"}"#,
         r#""verb":"connect","host":"example.com","port":443,"what":"ended","up":517,"down":4096,"ms":0}"#,
@@ -191,7 +195,7 @@ fn nine_full_files_are_kept() {
 fn a_call_whose_line_cant_be_written_isnt_let_through() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = Arc::new(Traffic::start());
-    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
     let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
     let call = |host: &str| log.call(Verb::Http, host, 80);
     log.allowed(&call("first")).unwrap();
@@ -209,7 +213,7 @@ fn a_call_whose_line_cant_be_written_isnt_let_through() {
 fn who_is_turned_away_on_and_on_gets_a_thousand_lines_a_minute_and_one_for_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let traffic = Arc::new(Traffic::start());
-    let sandbox = Sandbox { name: "run-1".into(), spec: None };
+    let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
     let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
     for number in 0..1400 {
         let call = log.call(Verb::Http, number, 80);
@@ -265,7 +269,7 @@ fn the_room_of_this_file_and_the_next_is_kept() {
 #[test]
 fn only_a_plain_file_is_the_log() {
     let folder = tempfile::tempdir().unwrap();
-    let sandbox = || Sandbox { name: "run-1".into(), spec: None };
+    let sandbox = || Sandbox { name: "run-1".into(), spec: None, spec_path: None };
     let open = || Log::open(folder.path(), sandbox(), Arc::new(Traffic::start())).map(drop);
     std::os::unix::fs::symlink("elsewhere", folder.path().join(FILE)).unwrap();
     assert!(open().is_err() && !folder.path().join("elsewhere").exists());
@@ -289,7 +293,8 @@ fn the_latest_are_read_and_only_those_that_are_meant() {
     let folder = tempfile::tempdir().unwrap();
     assert!(all(&folder).is_empty());
     let log_of = |name: &str, spec: Option<&str>| {
-        let sandbox = Sandbox { name: name.into(), spec: spec.map(str::to_owned) };
+        let spec_path = spec.map(|spec| format!("/{spec}.toml"));
+        let sandbox = Sandbox { name: name.into(), spec: spec.map(str::to_owned), spec_path };
         Log::open(folder.path(), sandbox, Arc::new(Traffic::start())).unwrap()
     };
     let (one, two) = (log_of("run-1", None), log_of("run-2", Some("app")));
@@ -303,7 +308,11 @@ fn the_latest_are_read_and_only_those_that_are_meant() {
     }
     assert!(folder.path().join(write::kept(1)).exists());
     let read = |most, sandbox: Option<&str>, refused| {
-        let filter = Filter { sandbox: sandbox.map(str::to_owned), refused };
+        let sandbox = sandbox.map(str::to_owned);
+        // What has a slash is a path.
+        let (path, name) = sandbox.into_iter().partition::<Vec<_>, _>(|it| it.contains('/'));
+        let spec_path = path.into_iter().next().map(Into::into);
+        let filter = Filter { sandbox: name.into_iter().next(), spec_path, refused };
         let records = read_last(folder.path(), most, &filter).unwrap();
         hosts(&records).join(" ")
     };
@@ -312,6 +321,8 @@ fn the_latest_are_read_and_only_those_that_are_meant() {
     assert_eq!(read(0, None, false), "");
     assert_eq!(read(9, Some("run-1"), false), "a0 a1 middle a2 a3");
     assert_eq!(read(9, Some("app"), false), "b0 b1 b2 b3");
+    assert_eq!(read(9, Some("/app.toml"), false), "b0 b1 b2 b3");
+    assert_eq!(read(9, Some("/app"), false), "");
     assert_eq!(read(9, Some("run-1"), true), "middle");
     assert_eq!(read(9, Some("run"), false), "");
     assert_eq!(sandboxes(folder.path()).unwrap(), ["run-2", "app", "run-1"]);
@@ -360,10 +371,11 @@ fn any_line() -> impl Strategy<Value = Line> {
         }),
     ];
     let text = || prop_oneof![any::<String>(), "[\"\\\\]{0,2000}", "\\PC{0,500}"];
-    (text(), any::<Option<String>>(), any::<u64>(), proptest::option::of(text()), what).prop_map(
-        |(name, spec, call, host, what)| Line {
+    let maybe = || proptest::option::of(text());
+    ((text(), maybe(), maybe()), any::<u64>(), maybe(), what).prop_map(
+        |((name, spec, spec_path), call, host, what)| Line {
             time: Timestamp::UNIX_EPOCH,
-            sandbox: Sandbox { name, spec },
+            sandbox: Sandbox { name, spec, spec_path },
             call,
             verb: Verb::Unknown,
             host,

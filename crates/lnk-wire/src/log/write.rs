@@ -129,7 +129,7 @@ impl Log {
     /// A call whose target can't be read. Of the target only what may be a host
     /// and port is kept: never a path or a password.
     pub fn unknown_call(&self, target: &[u8]) -> Call {
-        let host = authority(target).map(|host| super::bounded(host, super::MAX_NAME));
+        let host = authority(target).map(|host| super::bounded(host, super::MAX_HOST));
         self.new_call(Verb::Unknown, host, None)
     }
 
@@ -198,7 +198,7 @@ impl Log {
     /// An allowed call is over by a fault of the other side's: why, in one line, and the
     /// bytes until then.
     pub fn broke(&self, call: &Call, reason: &str, up: u64, down: u64) {
-        self.traffic.count_failed();
+        self.count_failed(call, reason);
         let carried = Some(call.carried(up, down));
         let _ = self.append(call, What::Failed { reason: reason.to_owned(), carried });
     }
@@ -206,20 +206,39 @@ impl Log {
     /// It wasn't let through, after somebody was asked for it, a name server at least:
     /// why, in one line.
     pub fn refused(&self, call: &Call, reason: &str) {
-        self.count_refused(call, reason);
+        self.count_refused(call, reason, 1);
         let _ = self.append(call, What::Refused { reason: reason.to_owned() });
     }
 
     /// It would have been let through, but nothing answered: why, in one line.
     pub fn failed(&self, call: &Call, reason: &str) {
-        self.traffic.count_failed();
+        self.count_failed(call, reason);
         let _ = self.append(call, What::Failed { reason: reason.to_owned(), carried: None });
+    }
+
+    fn count_failed(&self, call: &Call, reason: &str) {
+        self.traffic.count_failed();
+        // Of others the program hears from the proxy.
+        if matches!(call.verb, Verb::Tcp | Verb::Dns)
+            && let Some(host) = &call.host
+        {
+            self.traffic.failures.add(&target(host, call.port), reason, 1);
+        }
     }
 
     /// It wasn't let through, and nobody was asked for anything: why, in one line. There
     /// are 1,000 lines a minute for such calls.
     pub fn turned_away(&self, call: &Call, reason: &str) {
-        self.count_refused(call, reason);
+        self.turn_away(call, reason, 1);
+    }
+
+    /// The same where it is one of two that are made at a time, and the other counts.
+    pub(crate) fn turned_away_with_another(&self, call: &Call, reason: &str) {
+        self.turn_away(call, reason, 0);
+    }
+
+    fn turn_away(&self, call: &Call, reason: &str, times: u64) {
+        self.count_refused(call, reason, times);
         self.tell_the_rest(false);
         let calls = {
             let mut minute = self.minute.borrow_mut();
@@ -231,10 +250,10 @@ impl Log {
         }
     }
 
-    fn count_refused(&self, call: &Call, reason: &str) {
+    fn count_refused(&self, call: &Call, reason: &str, times: u64) {
         self.traffic.count_refused();
         if let Some(host) = &call.host {
-            self.traffic.refusals.add(&target(host, call.port), reason);
+            self.traffic.refusals.add(&target(host, call.port), reason, times);
         }
     }
 

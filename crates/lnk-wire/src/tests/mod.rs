@@ -1,7 +1,6 @@
 //! A wire on loopback, below the classification of addresses: its calls are judged
 //! by a list of targets, and dialled where a test's own origins listen.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +15,7 @@ use crate::calls::{Answer, Calls};
 use crate::endpoints::Endpoints;
 use crate::gate::{Gate, Whose};
 use crate::log::{FILE, Line, Log, Moved, Sandbox, What};
-use crate::paused::Lasting;
+use crate::paused::{Lasting, State};
 use crate::policy::{Asked, Policy, Reach, Target};
 use crate::traffic::{Carried, Traffic};
 use crate::wire::{Listener, Serves, Serving, raise_descriptors};
@@ -56,14 +55,16 @@ impl Proxy {
         Proxy::with_calls(Serves::Proxy, move |log, traffic| {
             let listed = targets.into_iter().map(|target| (target, UNSPECIFIED)).collect();
             let dial = |_, _| -> crate::calls::Dialing { Box::pin(std::future::pending()) };
-            Calls { dial: Box::new(dial), ..listed_calls(listed, false, log, traffic) }
+            Calls { dial: Box::new(dial), ..listed_calls(listed, false, log, traffic, gate(None)) }
         })
     }
 
     fn start(targets: &[(&str, SocketAddr)], tls_only: bool, serves: Serves) -> Proxy {
         let targets: HashMap<String, SocketAddr> =
             targets.iter().map(|(target, address)| ((*target).to_owned(), *address)).collect();
-        Proxy::with_calls(serves, move |log, traffic| listed_calls(targets, tls_only, log, traffic))
+        Proxy::with_calls(serves, move |log, traffic| {
+            listed_calls(targets, tls_only, log, traffic, gate(None))
+        })
     }
 
     fn with_calls(
@@ -75,7 +76,7 @@ impl Proxy {
         let address = socket.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let traffic = Arc::new(Traffic::start());
-        let sandbox = Sandbox { name: "run-1".into(), spec: None };
+        let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
         let log = Log::open(folder.path(), sandbox, Arc::clone(&traffic)).unwrap();
         let counted = Arc::clone(&traffic);
         let calls = move || Rc::new(calls(log, counted));
@@ -118,27 +119,34 @@ fn shown(line: &Line) -> String {
     format!("{} {host}{port} {what}", line.verb.as_str())
 }
 
+/// A wire's gate, by what is kept.
+fn gate(state: Option<State>) -> Arc<Gate> {
+    let sandbox = Sandbox { name: "run-1".into(), spec: None, spec_path: None };
+    let whose = Whose { sandbox, lasting: Lasting::Run("run-1".into()), pauses_itself: true };
+    Arc::new(Gate::new(whose, state, Box::new(|_| {})))
+}
+
 fn listed_calls(
     targets: HashMap<String, SocketAddr>,
     tls_only: bool,
     log: Log,
     traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
 ) -> Calls {
     let listed = targets.clone();
     let judge = move |target: &Target, _: Asked| match listed.contains_key(&target.to_string()) {
         true => Ok(Reach { internet: true, lan: Vec::new(), tls_only }),
         false => Err(Answer::new(403, "not listed")),
     };
+    let connections = Arc::clone(&gate.connections);
     let dial = move |target: Target, _| -> crate::calls::Dialing {
-        let address = targets[&target.to_string()];
+        let (address, connections) = (targets[&target.to_string()], Arc::clone(&connections));
         Box::pin(async move {
-            let connected = tokio::net::TcpStream::connect(address).await;
+            let connected = connections.connect(address).await;
             connected.map_err(|error| Answer::new(502, error.to_string()))
         })
     };
     let endpoints = Endpoints::new(Policy::default());
-    let sandbox = Sandbox { name: "run-1".into(), spec: None };
-    let whose = Whose { sandbox, lasting: Lasting::Run("run-1".into()), pauses_itself: true };
     Calls {
         judge: Box::new(judge),
         admit: Box::new(|| Ok(())),
@@ -146,10 +154,7 @@ fn listed_calls(
         log,
         traffic,
         endpoints,
-        gate: Gate::new(whose, None, None),
-        opened: Cell::new(0),
-        found: Cell::new(None),
-        on_closed: Box::new(|_| {}),
+        gate,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::process::{Resource, getrlimit};
 
 use super::*;
-use crate::paused::State;
+use crate::control::{self, Change};
 
 /// Accepts and holds connections until dropped.
 fn holding() -> (SocketAddr, TcpListener) {
@@ -46,7 +46,7 @@ fn idle_tunnels_leave_others_alone() {
     let proxy = Proxy::to(&[("one.test:1", one)]);
     // Both ends of both connections are this process's.
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let tunnels = usize::try_from(descriptors / 5).unwrap_or(usize::MAX).min(10_000);
+    let tunnels = usize::try_from(descriptors / 6).unwrap_or(usize::MAX).min(10_000);
     assert!(tunnels > 100, "{tunnels}");
     let mut held = Vec::new();
     for _ in 0..tunnels {
@@ -90,29 +90,38 @@ fn what_cant_be_written_down_isnt_let_through() {
     assert_eq!(carried.unlogged, 2);
 }
 
-/// A wire on whose disk a test says what is closed.
-fn kept(targets: &[(&str, SocketAddr)]) -> (Proxy, State) {
-    let settings = tempfile::tempdir().unwrap();
-    let state = State::open(settings.path()).unwrap();
-    let targets = targets.iter().map(|(target, to)| ((*target).to_owned(), *to)).collect();
-    let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
-        let whose = Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: None },
-            lasting: Lasting::Run("run-1".into()),
-            pauses_itself: true,
-        };
-        let gate = Gate::new(whose, Some(State::open(settings.path()).unwrap()), None);
-        let calls = Calls { gate, ..listed_calls(targets, false, log, traffic) };
-        // As long as the wire runs.
-        Calls { on_closed: Box::new(move |_| _ = settings.path()), ..calls }
-    });
-    (proxy, state)
+/// A gate that is closed by what a test keeps in its settings, and watched.
+struct Kept {
+    settings: TempDir,
+    state: State,
+    gate: Arc<Gate>,
+    _watching: Serving,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let settings = tempfile::tempdir().unwrap();
+        let open = || State::open(settings.path()).unwrap();
+        let (state, gate) = (open(), gate(Some(open())));
+        let control = control::Listener::bind(settings.path(), "run-1").unwrap();
+        let traffic = Arc::new(Traffic::start());
+        let _watching = Serving::watch(control, Arc::clone(&gate), traffic).unwrap();
+        Kept { settings, state, gate, _watching }
+    }
+
+    fn proxy(&self, serves: Serves, targets: &[(&str, SocketAddr)]) -> Proxy {
+        let gate = Arc::clone(&self.gate);
+        let targets = targets.iter().map(|(target, to)| ((*target).to_owned(), *to)).collect();
+        let calls = move |log, traffic| listed_calls(targets, false, log, traffic, gate);
+        Proxy::with_calls(serves, calls)
+    }
 }
 
 #[test]
 fn a_closing_cuts_calls_off_without_what_was_on_its_way_and_refuses_until_it_opens() {
     let (one, listener) = holding();
-    let (proxy, state) = kept(&[("one.test:1", one), ("one.test:80", one)]);
+    let kept = Kept::new();
+    let proxy = kept.proxy(Serves::Proxy, &[("one.test:1", one), ("one.test:80", one)]);
     let mut tunnel = proxy.client();
     tunnel.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
     tunnel.head();
@@ -123,7 +132,7 @@ fn a_closing_cuts_calls_off_without_what_was_on_its_way_and_refuses_until_it_ope
     while let Ok(bytes) = tunnel.0.write(&[0; 65536]) {
         sent += bytes;
     }
-    state.stop().unwrap();
+    kept.state.stop().unwrap();
     let (read, is_reset) = tunnel.rest_bytes();
     assert!(read.is_empty() && is_reset);
     let (read, is_reset) = origin.rest_bytes();
@@ -133,7 +142,7 @@ fn a_closing_cuts_calls_off_without_what_was_on_its_way_and_refuses_until_it_ope
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     assert!(refused.contains("X-Link-Reason: every sandbox's wire is stopped: "), "{refused}");
     assert!(proxy.answer("rubbish\r\n\r\n").starts_with("HTTP/1.1 403 "));
-    state.start().unwrap();
+    kept.state.start().unwrap();
     let mut open = proxy.client();
     while {
         open.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
@@ -149,26 +158,114 @@ fn a_closing_cuts_calls_off_without_what_was_on_its_way_and_refuses_until_it_ope
 
 #[test]
 fn a_call_that_is_being_dialled_is_refused_where_the_wire_closes() {
-    let settings = tempfile::tempdir().unwrap();
-    let state = State::open(settings.path()).unwrap();
-    let folder = settings.path().to_owned();
+    let kept = Kept::new();
+    let gate = Arc::clone(&kept.gate);
     let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
-        let whose = Whose {
-            sandbox: Sandbox { name: "run-1".into(), spec: None },
-            lasting: Lasting::Run("run-1".into()),
-            pauses_itself: true,
-        };
-        let gate = Gate::new(whose, Some(State::open(&folder).unwrap()), None);
         let listed = HashMap::from([("one.test:1".to_owned(), UNSPECIFIED)]);
         let dial = |_, _| -> crate::calls::Dialing { Box::pin(std::future::pending()) };
-        Calls { dial: Box::new(dial), gate, ..listed_calls(listed, false, log, traffic) }
+        Calls { dial: Box::new(dial), ..listed_calls(listed, false, log, traffic, gate) }
     });
     let mut client = proxy.client();
     client.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
     // It's being dialled once another one, asked for later, is refused.
     assert!(proxy.answer("CONNECT two.test:1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 403 "));
-    state.stop().unwrap();
+    kept.state.stop().unwrap();
     assert!(client.rest().starts_with("HTTP/1.1 403 "));
     let (log, _) = proxy.end();
     assert!(log.contains(&"tcp one.test:1 refused".to_owned()), "{log:?}");
+}
+
+#[test]
+fn a_wire_whose_thread_is_busy_is_closed_all_the_same() {
+    let (one, listener) = holding();
+    let kept = Kept::new();
+    let gate = Arc::clone(&kept.gate);
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let (is_busy, busy) = std::sync::mpsc::channel();
+    let proxy = Proxy::with_calls(Serves::Proxy, move |log, traffic| {
+        let listed = HashMap::from([("one.test:1".to_owned(), one)]);
+        let calls = listed_calls(listed, false, log, traffic, gate);
+        let judge = calls.judge;
+        let judge = move |target: &Target, asked: Asked| {
+            if target.port == 2 {
+                is_busy.send(()).unwrap();
+                let _ = held.recv();
+            }
+            judge(target, asked)
+        };
+        Calls { judge: Box::new(judge), ..calls }
+    });
+    // It goes on before the wire is waited for.
+    let hold = hold;
+    let mut tunnel = proxy.client();
+    tunnel.send("CONNECT one.test:1 HTTP/1.1\r\n\r\n");
+    tunnel.head();
+    let mut origin = Client(listener.accept().unwrap().0);
+    let mut keeping = proxy.client();
+    keeping.send("CONNECT one.test:2 HTTP/1.1\r\n\r\n");
+    busy.recv().unwrap();
+
+    let begun = Instant::now();
+    let told = control::tell(kept.settings.path(), &Change::Stop).unwrap();
+    let looked = control::Looked { closed: true, changed: true, ended: 1 };
+    assert_eq!((told.wires, told.silent.len()), (vec![("run-1".to_owned(), looked)], 0));
+    assert_eq!(origin.rest_bytes(), (Vec::new(), true));
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    drop(hold);
+    assert!(keeping.rest().starts_with("HTTP/1.1 403 "));
+    let (log, _) = proxy.end();
+    assert!(log.contains(&"tcp one.test:1 ended 0 0".to_owned()), "{log:?}");
+}
+
+/// A question by TCP behind its length.
+fn by_tcp(message: &[u8]) -> Vec<u8> {
+    [&u16::try_from(message.len()).unwrap().to_be_bytes(), message].concat()
+}
+
+#[test]
+fn what_is_no_question_is_a_refused_call() {
+    use crate::dns::message::Question;
+    let kept = Kept::new();
+    let proxy = kept.proxy(Serves::NamesByTcp, &[]);
+    let good = by_tcp(&Question::new(7, b"\x01a\x07example\0", 28).written());
+    let mut client = proxy.client();
+    // Several at once, and one in parts.
+    client.send([&good[..], &good, &good[..9]].concat());
+    client.bytes(2 * good.len());
+    client.send(&good[9..]);
+    assert_eq!(client.bytes(good.len())[2..4], [0, 7]);
+    assert_eq!(kept.gate.refusal(), None);
+    // Longer than any, too short for one, and of two questions.
+    let mut two = good.clone();
+    two[7] = 2;
+    for n in 0..30 {
+        assert_eq!(kept.gate.refusal(), None, "{n}");
+        let mut client = proxy.client();
+        client.send([&[0xff, 0xff, 0], &by_tcp(b"rubbish")[..], &two][n % 3]);
+        assert_eq!(client.rest_bytes().0.len(), [0, 0, 14][n % 3]);
+    }
+    assert!(kept.gate.refusal().unwrap().contains("30 calls were refused within a minute"));
+    let (log, _) = proxy.end();
+    assert_eq!(log.iter().filter(|line| *line == "dns - refused").count(), 30, "{log:?}");
+}
+
+#[test]
+fn questions_that_dont_come_whole_take_little() {
+    let proxy = Proxy::start(&[], false, Serves::NamesByTcp);
+    // Of the longest that is read, and more of them than there is room for.
+    let part = [&4096_u16.to_be_bytes()[..], &[0; 4000]].concat();
+    let mut clients = Vec::new();
+    for _ in 0..(16 << 20) / 4096 * 3 / 2 {
+        let mut client = proxy.client();
+        client.send(&part);
+        client.0.set_nonblocking(true).unwrap();
+        clients.push(client);
+    }
+    let is_open = |client: &mut Client| {
+        client.0.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while clients.iter_mut().filter_map(|client| is_open(client).then_some(())).count() > 4096 {
+        assert!(Instant::now() < deadline);
+    }
 }

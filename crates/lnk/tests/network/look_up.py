@@ -59,10 +59,16 @@ def said(kind, data):
 
 def by_udp(message):
     asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    asking.settimeout(20)
+    asking.settimeout(5)
     asking.connect(SERVER)
-    asking.send(message)
-    return asking.recv(65535)
+    for _ in range(4):
+        asking.send(message)
+        try:
+            return asking.recv(65535)
+        except TimeoutError:
+            # Lost, as any datagram may be where many arrive.
+            pass
+    raise TimeoutError
 
 
 def by_tcp(message):

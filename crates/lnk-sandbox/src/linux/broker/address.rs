@@ -1,5 +1,7 @@
 //! What a Unix socket's address says, as the kernel reads it (unix(7)).
 
+use std::net::{IpAddr, SocketAddr};
+
 use rustix::io::Errno;
 
 /// `offsetof(struct sockaddr_un, sun_path)`.
@@ -44,6 +46,20 @@ pub fn unix(bytes: &[u8]) -> Result<Unix<'_>, Errno> {
         [0, name @ ..] => Ok(Unix::Abstract(name)),
         _ => Ok(Unix::Path(path.split(|&byte| byte == 0).next().unwrap_or(path))),
     }
+}
+
+/// Reads an IPv4 or IPv6 address and its port, as ip(7) and ipv6(7) have them; `None` for
+/// what is none.
+pub fn inet(bytes: &[u8]) -> Option<SocketAddr> {
+    let (family, rest) = bytes.split_first_chunk::<FAMILY>()?;
+    let (port, rest) = rest.split_first_chunk()?;
+    let address: IpAddr = match i32::from(libc::sa_family_t::from_ne_bytes(*family)) {
+        libc::AF_INET => rest.first_chunk::<4>().copied()?.into(),
+        // Behind the flow's label.
+        libc::AF_INET6 => rest.get(4..)?.first_chunk::<16>().copied()?.into(),
+        _ => return None,
+    };
+    Some((address, u16::from_be_bytes(*port)).into())
 }
 
 /// The bytes of the address of `path`, for `connect(2)`; `None` when it's too
@@ -124,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_and_its_port_are_read() {
+        let v4 = [&2_u16.to_ne_bytes()[..], &[0x15, 0x38, 127, 77, 0, 1], &[0; 8]].concat();
+        assert_eq!(inet(&v4), Some("127.77.0.1:5432".parse().unwrap()));
+        let v6 = [&10_u16.to_ne_bytes()[..], &[0x15, 0x38, 9, 9, 9, 9], &[0; 15], &[1]].concat();
+        assert_eq!(inet(&v6), Some("[::1]:5432".parse().unwrap()));
+        for other in [&v4[..7], &v6[..23], &address(b"/tmp/a"), b"", b"\x02"] {
+            assert_eq!(inet(other), None);
+        }
+    }
+
+    #[test]
     fn a_path_starts_at_root_folder_or_descriptor() {
         assert_eq!(start(b"/tmp/a"), Start::Root);
         assert_eq!(start(b"tmp/a"), Start::WorkingFolder(b"tmp/a"));
@@ -148,7 +175,7 @@ mod tests {
             if let Ok(Unix::Path(path)) = unix(&bytes) {
                 prop_assert!(!path.is_empty() && !path.contains(&0));
             }
-            let _ = start(&bytes);
+            let _ = (start(&bytes), inet(&bytes));
         }
 
         #[test]

@@ -1,10 +1,12 @@
 //! One `connect(2)` of the sandbox: what it asks, whether it may, and doing it.
 
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use lnk_sys::notify::{self, Notification};
 use lnk_sys::socket::{connect, netns_cookie};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::AddressFamily;
@@ -13,7 +15,7 @@ use rustix::net::sockopt::socket_domain;
 use super::address::{self, Start, Unix};
 use super::diag::Sockets;
 use super::target::Target;
-use super::{Inside, path};
+use super::{Inside, Unheard, path};
 
 /// How many refused paths are kept.
 const REFUSED: usize = 32;
@@ -23,7 +25,6 @@ const MOST: usize = 64;
 const MOST_AFAR: usize = 1024;
 
 /// Decides for one sandbox.
-#[derive(Debug)]
 pub(super) struct Judge {
     pub(super) listener: OwnedFd,
     root: OwnedFd,
@@ -31,6 +32,7 @@ pub(super) struct Judge {
     netns_cookie: u64,
     sockets: Option<Mutex<Sockets>>,
     refused: Mutex<Vec<Vec<u8>>>,
+    unheard: Option<Unheard>,
 }
 
 /// A socket that may be connected, and where to: both held, so that nothing
@@ -62,6 +64,33 @@ impl Connection {
         connect(&self.socket, &self.address)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
+
+    /// Where nobody listened, by what came of it.
+    fn unheard(&self, made: Result<(), Errno>) -> Option<SocketAddr> {
+        let to = address::inet(&self.address).filter(|to| stands_for_a_host(to.ip()))?;
+        let refused = match made {
+            Err(Errno::CONNREFUSED) => true,
+            // Of a socket that doesn't wait the answer is there, on the loopback, and its
+            // owner's to take.
+            Err(Errno::INPROGRESS) => has_failed(&self.socket),
+            _ => false,
+        };
+        refused.then_some(to)
+    }
+}
+
+/// Whether it is none of the loopback's usual addresses: then it's there for an endpoint.
+fn stands_for_a_host(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) if address.octets()[..2] == [127, 77] => true,
+        address => !address.is_loopback() && !address.is_unspecified(),
+    }
+}
+
+fn has_failed(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
 }
 
 impl Judge {
@@ -73,6 +102,7 @@ impl Judge {
             netns_cookie: inside.netns_cookie,
             sockets: inside.diag.map(|socket| Mutex::new(Sockets::new(socket))),
             refused: Mutex::default(),
+            unheard: inside.unheard,
         }
     }
 
@@ -157,6 +187,13 @@ impl Judge {
             let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
             sockets.have_bound(file.as_fd()).unwrap_or(false)
         })
+    }
+
+    /// Tells of a connection that nobody heard.
+    pub(super) fn tell_unheard(&self, connection: &Connection, made: Result<(), Errno>) {
+        if let (Some(unheard), Some(to)) = (&self.unheard, connection.unheard(made)) {
+            unheard(to);
+        }
     }
 
     fn note_refused(&self, path: Vec<u8>) {

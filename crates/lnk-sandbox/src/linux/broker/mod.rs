@@ -11,7 +11,8 @@
 //! - The socket must live in the sandbox's network namespace (by its cookie,
 //!   Linux 5.14; on older kernels every connect is refused). One of the host
 //!   that came in as an inherited descriptor is refused.
-//! - IPv4 and IPv6: connected as asked. The namespace is the fence.
+//! - IPv4 and IPv6: connected as asked. The namespace is the fence. Where nobody listens
+//!   at the address of an endpoint, the wire is told, which says so.
 //! - Unix, abstract: connected as asked. The kernel looks the name up in the
 //!   socket's own namespace. Refused where that is the machine's: Landlock, which
 //!   would hold the program, doesn't hold the broker.
@@ -42,6 +43,7 @@ pub(super) mod target;
 mod workers;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use lnk_sys::notify::{self, Notification};
@@ -53,7 +55,6 @@ use connection::Judge;
 use workers::Workers;
 
 /// The sandbox, as the broker needs to know it.
-#[derive(Debug)]
 pub struct Inside {
     /// `O_PATH` descriptor of the sandbox's root folder, opened through
     /// `/proc/PID/root` once its mounts are made.
@@ -68,7 +69,15 @@ pub struct Inside {
     /// [`lnk_sys::socket::netns_cookie`] of a socket made in the sandbox's
     /// network namespace, such as `diag`.
     pub netns_cookie: u64,
+    /// Hears of connections to where nobody listens, at an address that isn't a
+    /// program's own: any but the usual ones of the loopback. `None` in the machine's
+    /// network.
+    pub unheard: Option<Unheard>,
 }
+
+/// Hears where a connection was to go, before its caller knows what became of it. It is
+/// called on the broker's threads, several at a time.
+pub type Unheard = Box<dyn Fn(SocketAddr) + Send + Sync>;
 
 /// Answers the calls of the sandbox that aren't `connect(2)` but arrive on the
 /// same listener: it is given the listener, to ask whether a call waits still,

@@ -278,7 +278,10 @@ impl Shared {
         loop {
             match connection.make() {
                 Err(Errno::INTR) if !self.is_broken_off(notification.id) => {}
-                result => return result,
+                result => {
+                    self.judge.tell_unheard(&connection, result);
+                    return result;
+                }
             }
         }
     }

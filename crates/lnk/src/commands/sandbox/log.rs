@@ -1,20 +1,20 @@
 //! `lnk sandbox log`.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use clap::builder::NonEmptyStringValueParser;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped_name, word};
-use lnk_sandbox::state;
-use lnk_sandbox::wire::control;
+use lnk_sandbox::spec_file::real_path;
 use lnk_sandbox::wire::log::{FILE, Filter, Follow, Line, Moved, Record, Sandbox, What, sandboxes};
+use lnk_sandbox::{Caller, state};
 
-use super::caller;
 use super::table::{Table, size};
+use super::{caller, named};
 use crate::error::{CommandError, Result};
 use crate::ui::{self, Colour};
 
@@ -35,6 +35,9 @@ const MOST_NAMES: usize = 10;
 ///
 /// What happened: allowed, then ended with the bytes each way; or refused; or
 /// failed, when it was allowed but nothing answered.
+///
+/// log exits with 0, also where there is no call, and with 125 where no sandbox has
+/// the name or the log can't be read.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -42,9 +45,9 @@ pub struct Args {
     #[arg(short = 'n', value_name = "LINES", default_value_t = 40, value_parser = lines)]
     lines: usize,
 
-    /// Only the sandbox with this name, or all of the spec with this name
-    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    sandbox: Option<String>,
+    /// Only the sandbox with this name, or all of the spec with it or this path
+    #[arg(long, value_name = "NAME")]
+    sandbox: Option<PathBuf>,
 
     /// Only what was refused
     #[arg(long)]
@@ -70,15 +73,24 @@ fn lines(typed: &str) -> Result<usize, String> {
 }
 
 pub fn log(args: Args) -> Result<u8> {
-    let folder = state::sandbox(&caller()?)?;
+    let caller = caller()?;
+    let folder = state::sandbox(&caller)?;
     let unreadable = |error: io::Error| {
         let file = word(folder.join(FILE));
         CommandError::Because(format!("{file} can't be read: {}", reason(&error)))
     };
-    let filter = Filter { sandbox: args.sandbox.clone(), refused: args.refused };
+    let whose = args.sandbox.as_ref().map(|typed| Whose::read(typed, &caller));
+    let filter = Filter {
+        sandbox: whose.as_ref().and_then(Whose::name),
+        spec_path: whose.as_ref().and_then(Whose::path),
+        refused: args.refused,
+    };
+    if let Some(Whose::Named(name)) = &whose {
+        tell_of_several(name, &caller, &folder);
+    }
     let (latest, mut follow) = Follow::open(&folder, args.lines, filter).map_err(unreadable)?;
     if latest.is_empty() && !args.follow {
-        return nothing(&folder, &args).map(|()| 0);
+        return nothing(whose.as_ref(), &args, &caller, &folder).map(|()| 0);
     }
     let mut shown = Shown::new(args.json);
     let mut is_read = shown.show(&latest)?;
@@ -89,12 +101,63 @@ pub fn log(args: Args) -> Result<u8> {
     Ok(0)
 }
 
+/// Whose lines are asked for.
+enum Whose {
+    /// Those of a sandbox, or of all specs, of this name.
+    Named(String),
+    /// Those of the spec at a real path; as it was typed.
+    At(PathBuf, OsString),
+}
+
+impl Whose {
+    fn read(typed: &Path, caller: &Caller) -> Whose {
+        match typed.to_str() {
+            Some(name) if !name.contains(['/', '.']) && name != "~" => Whose::Named(name.into()),
+            _ => Whose::At(real_path(typed, caller), typed.into()),
+        }
+    }
+
+    fn name(&self) -> Option<String> {
+        match self {
+            Whose::Named(name) => Some(name.clone()),
+            Whose::At(..) => None,
+        }
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Whose::Named(_) => None,
+            Whose::At(path, _) => Some(path.clone()),
+        }
+    }
+}
+
+/// Says so where a name is that of several specs.
+fn tell_of_several(name: &str, caller: &Caller, folder: &Path) {
+    // Without them there is only less to say.
+    let all = named::known(caller, folder).unwrap_or_default();
+    let called: Vec<_> = all.iter().filter(|known| known.is_called(name)).collect();
+    if called.len() > 1 {
+        let paths = named::paths(&called).join(" or ");
+        ui::explain(&format!(
+            "Several specs are called {name}, and these are the calls of all; --sandbox {paths} \
+             shows one's."
+        ));
+    }
+}
+
 /// Says that there are no lines, or that a name is wrong.
-fn nothing(folder: &Path, args: &Args) -> Result<()> {
-    if let Some(name) = &args.sandbox {
-        let names = known(folder);
-        if !names.is_empty() && !names.contains(name) {
-            return Err(CommandError::Because(wrong_name(name, &names)));
+fn nothing(whose: Option<&Whose>, args: &Args, caller: &Caller, folder: &Path) -> Result<()> {
+    match whose {
+        None => {}
+        Some(Whose::Named(name)) => {
+            let names = names(caller, folder);
+            if !names.is_empty() && !names.contains(name) {
+                return Err(CommandError::Because(wrong_name(name, &names)));
+            }
+        }
+        Some(Whose::At(_, typed)) => {
+            named::find(typed, &named::known(caller, folder)?, caller)?;
         }
     }
     if !args.json {
@@ -103,14 +166,16 @@ fn nothing(folder: &Path, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The names of running sandboxes, and those that the log has, the newest first.
-fn known(folder: &Path) -> Vec<String> {
-    let running = control::list(folder).unwrap_or_default();
-    let wires = running.wires.into_iter().flat_map(|wire| [Some(wire.name), wire.spec]).flatten();
+/// The names of running sandboxes, those that the log has, the newest first, and those of
+/// idle specs.
+fn names(caller: &Caller, folder: &Path) -> Vec<String> {
     // Without them there is only less to suggest.
-    let logged = sandboxes(folder).unwrap_or_default();
+    let all = named::known(caller, folder).unwrap_or_default();
+    let runs = all.iter().filter(|known| !known.runs.is_empty());
+    let running = runs.flat_map(|known| known.runs.iter().chain(&known.names)).cloned();
+    let idle = all.iter().flat_map(|known| &known.names).cloned();
     let mut names: Vec<String> = Vec::new();
-    for name in wires.chain(running.silent).chain(logged) {
+    for name in running.chain(sandboxes(folder).unwrap_or_default()).chain(idle) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -172,11 +237,11 @@ fn colour(line: &Line) -> Option<Colour> {
 
 fn cells(line: &Line) -> [String; 5] {
     let time = line.time.strftime("%Y-%m-%d %H:%M:%S").to_string();
-    [time, named(&line.sandbox), line.verb.as_str().to_owned(), place(line), what(&line.what)]
+    [time, called(&line.sandbox), line.verb.as_str().to_owned(), place(line), what(&line.what)]
 }
 
 /// A sandbox, and its spec.
-fn named(sandbox: &Sandbox) -> String {
+fn called(sandbox: &Sandbox) -> String {
     let name = escaped_name(sandbox.name.as_bytes());
     match &sandbox.spec {
         Some(spec) => format!("{name} ({})", escaped_name(spec.as_bytes())),

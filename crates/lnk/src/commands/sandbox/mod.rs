@@ -7,6 +7,7 @@ mod key;
 mod learn;
 mod log;
 mod named;
+mod names;
 mod pause;
 mod paused;
 mod permissions;
@@ -59,6 +60,8 @@ enum Command {
     Paused(paused::Args),
     #[command(hide = true)]
     Connect(connect::Args),
+    #[command(hide = true)]
+    Names(names::Args),
 }
 
 pub fn sandbox(args: Args) -> Result<u8> {
@@ -82,6 +85,7 @@ pub fn sandbox(args: Args) -> Result<u8> {
         Command::Resume(args) => resume::resume(&args),
         Command::Paused(args) => paused::paused(&args),
         Command::Connect(args) => connect::connect(&args),
+        Command::Names(args) => names::names(&args),
     }
 }
 

@@ -1,12 +1,12 @@
 //! `lnk sandbox paused`.
 
-use lnk_sandbox::shown::escaped_name;
+use lnk_sandbox::known::Known;
+use lnk_sandbox::shown::{escaped_name, word};
 use lnk_sandbox::state;
 use lnk_sandbox::wire::control::Status;
 use lnk_sandbox::wire::paused::Lasting;
 use serde_json::{Value, json};
 
-use super::named::Known;
 use super::table::Table;
 use super::{caller, named};
 use crate::error::Result;
@@ -14,8 +14,11 @@ use crate::ui;
 
 /// Show which wires are closed, since when, and why
 ///
-/// 'every' stands for all of them, where they are stopped. A spec is shown with
-/// its path, a run without one while it runs.
+/// '(every sandbox)' stands for all of them, where they are stopped. A spec is
+/// shown with its path, which names it too, a run without one while it runs.
+///
+/// paused exits with 0, whether any is closed or not, and with 125 where that
+/// can't be told.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -25,12 +28,12 @@ pub struct Args {
 }
 
 pub fn paused(args: &Args) -> Result<u8> {
-    let folder = state::sandbox(&caller()?)?;
+    let caller = caller()?;
+    let folder = state::sandbox(&caller)?;
     let running = named::running(&folder)?;
-    let kept = named::state(&folder)?.map_or_else(|| Ok(Default::default()), |it| it.kept());
-    let kept = kept.map_err(named::failed(&folder))?;
-    let stopped = kept.stopped.map(|since| since.to_string());
-    let all = named::known(kept, &running);
+    let stopped = named::state(&folder)?.map_or(Ok(None), |state| state.stopped());
+    let stopped = stopped.map_err(named::failed(&folder))?.map(|since| since.to_string());
+    let all = named::known(&caller, &folder)?;
     let paused: Vec<&Known> = all.iter().filter(|known| known.pause.is_some()).collect();
     // Closed all the same: one that can't read the state.
     let others: Vec<&Status> = running
@@ -51,32 +54,39 @@ pub fn paused(args: &Args) -> Result<u8> {
 }
 
 fn table(stopped: Option<&str>, paused: &[&Known], others: &[&Status]) -> String {
-    let row = |name: String, since: &str, why: &str| {
+    let row = |name: &str, since: &str, why: &str, spec: Option<String>| {
         let since = since.get(..19).unwrap_or(since).replace('T', " ");
-        [name, since, escaped_name(why.as_bytes())]
+        let [name, why] = [name, why].map(|text| escaped_name(text.as_bytes()));
+        [name, since, why, spec.unwrap_or_default()]
     };
-    let head = ["SANDBOX", "SINCE (UTC)", "WHY"].map(str::to_owned);
-    let stopped = stopped.map(|since| row("every".to_owned(), since, "lnk sandbox stop"));
+    let head = ["SANDBOX", "SINCE (UTC)", "WHY", "SPEC"].map(str::to_owned);
+    // No name has these characters.
+    let every = "(every sandbox)";
+    let stopped = stopped.map(|since| row(every, since, "lnk sandbox stop", None));
     let paused = paused.iter().filter_map(|known| {
         let pause = known.pause.as_ref()?;
-        Some(row(known.whole_name(), &pause.since.to_string(), &pause.reason))
+        let since = pause.since.to_string();
+        Some(row(name(known).unwrap_or("-"), &since, &pause.reason, known.path().map(word)))
     });
-    let others = others.iter().map(|wire| {
-        row(escaped_name(wire.name.as_bytes()), "-", wire.closed.as_deref().unwrap_or("-"))
-    });
+    let others =
+        others.iter().map(|wire| row(&wire.name, "-", wire.closed.as_deref().unwrap_or("-"), None));
     let rows: Vec<_> = [head].into_iter().chain(stopped).chain(paused).chain(others).collect();
-    Table::new().rows(&rows)
+    Table::whole().rows(&rows)
+}
+
+/// A spec's name, where it has one, or a run's.
+fn name(known: &Known) -> Option<&str> {
+    match &known.lasting {
+        Lasting::Spec(_) => known.names.first().map(String::as_str),
+        Lasting::Name(name) | Lasting::Run(name) => Some(name),
+    }
 }
 
 fn as_json(known: &Known) -> Value {
-    let spec = match &known.lasting {
-        Lasting::Spec(path) => Some(path.to_string_lossy()),
-        Lasting::Name(_) | Lasting::Run(_) => None,
-    };
     let pause = known.pause.as_ref();
     json!({
-        "name": known.name(),
-        "spec": spec,
+        "name": name(known),
+        "spec": known.path().map(|path| path.to_string_lossy()),
         "since": pause.map(|pause| pause.since.to_string()),
         "reason": pause.map(|pause| &pause.reason),
         "running": known.runs,

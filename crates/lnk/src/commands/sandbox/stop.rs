@@ -1,16 +1,18 @@
 //! `lnk sandbox stop`.
 
+use std::io;
+use std::path::Path;
+
+use lnk_sandbox::account::Accounts;
 use lnk_sandbox::error::reason;
-use lnk_sandbox::shown::word;
-use lnk_sandbox::state;
-use lnk_sandbox::wire::paused::STOPPED;
+use lnk_sandbox::shown::{command, escaped_name, word};
+use lnk_sandbox::wire::control::{Change, Told};
+use lnk_sandbox::wire::paused::{STOPPED, State};
+use lnk_sandbox::{Caller, state};
 
 use super::{caller, named};
 use crate::error::{CommandError, Result};
 use crate::ui;
-
-/// The status where a wire didn't answer.
-const SILENT: u8 = 1;
 
 /// Close every sandbox's wire
 ///
@@ -18,8 +20,14 @@ const SILENT: u8 = 1;
 /// programs do; they keep running. Runs that start meanwhile have their wires
 /// closed too. The log stays.
 ///
+/// Every sandbox is this user's, by the home folder: root's command stops those of
+/// root. Another user's are stopped by: sudo -u USER -H lnk sandbox stop
+///
 /// A sandbox without a wire, such as one with --allow network, stops only when
-/// its program does. stop exits with 1 where a wire didn't answer: its lnk hangs.
+/// its program does.
+///
+/// stop exits with 0; with 1 where it is done, but a wire didn't answer, which
+/// closes when its lnk goes on, or it couldn't be printed; with 125 where it isn't.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -29,33 +37,82 @@ pub struct Args {
 }
 
 pub fn stop(args: &Args) -> Result<u8> {
-    let folder = state::make_sandbox(&caller()?)?;
-    let failed = |error: std::io::Error| {
+    let caller = caller()?;
+    let folder = state::make_sandbox(&caller)?;
+    if args.off { open(&caller, &folder) } else { close(&caller, &folder) }
+}
+
+fn close(caller: &Caller, folder: &Path) -> Result<u8> {
+    // First those that run, also where it was so before: one may not have heard of it.
+    let told = named::tell(folder, &Change::Stop)?;
+    let (closed, ended) = named::closed(told.wires.iter().map(|(_, looked)| looked));
+    let closed = named::counted(closed, "wire") + &whose(caller);
+    let done = format!("{closed} closed, {} ended", named::counted(ended, "call"));
+    match State::open(folder).and_then(|state| state.stop()) {
+        Ok(is_new) => {
+            let already = if is_new { "Stopped" } else { "Stopped already" };
+            let line = format!("{already}: {done}. 'lnk sandbox stop --off' opens them.");
+            Ok(named::done(say(&line, false, &told, caller)))
+        }
+        Err(error) => Err(CommandError::Because(format!(
+            "{done}, but {} can't be made ({}), so a run that starts from now on isn't closed: make \
+             room there, and stop again",
+            word(folder.join(STOPPED)),
+            reason(&error),
+        ))),
+    }
+}
+
+fn open(caller: &Caller, folder: &Path) -> Result<u8> {
+    let failed = |error: io::Error| {
         let file = word(folder.join(STOPPED));
-        let what = if args.off { "removed" } else { "made" };
-        CommandError::Because(format!("{file} can't be {what}: {}", reason(&error)))
+        CommandError::Because(format!("{file} can't be removed: {}", reason(&error)))
     };
-    let state = lnk_sandbox::wire::paused::State::open(&folder).map_err(failed)?;
-    let is_new = if args.off { state.start() } else { state.stop() }.map_err(failed)?;
-    // Also where it was so before: one may not have heard of it.
-    let told = named::tell(&folder)?;
-    let line = if args.off {
-        let wires = named::counted(named::opened(&told), "wire");
-        if is_new { format!("{wires} opened.") } else { "Nothing was stopped.".to_owned() }
-    } else {
-        let (wires, calls) = named::closed(&told);
-        let (wires, calls) = (named::counted(wires, "wire"), named::counted(calls, "call"));
-        let already = if is_new { "Stopped" } else { "Stopped already" };
-        format!("{already}: {wires} closed, {calls} ended. 'lnk sandbox stop --off' opens them.")
+    let was_stopped = State::open(folder).and_then(|state| state.start()).map_err(failed)?;
+    let told = named::tell(folder, &Change::Start)?;
+    let opened = named::opened(told.wires.iter().map(|(_, looked)| looked));
+    let line = match (was_stopped, opened) {
+        (false, 0) => format!("Nothing{} was stopped.", whose(caller)),
+        _ => format!("{}{} opened.", named::counted(opened, "wire"), whose(caller)),
     };
-    ui::page(&line)?;
-    if args.off {
-        let kept = state.kept().map_err(named::failed(&folder))?;
-        let running = named::running(&folder)?;
-        let paused = named::known(kept, &running).into_iter().filter(|it| it.pause.is_some());
-        for known in paused {
+    Ok(named::done(say(&line, true, &told, caller).and_then(|status| {
+        let all = named::known(caller, folder)?;
+        for known in all.iter().filter(|known| known.pause.is_some()) {
             ui::explain(&format!("{} is still paused.", known.whole_name()));
         }
+        Ok(status)
+    })))
+}
+
+/// Says what was done, of whom nothing is known, and whose others are as they were.
+fn say(line: &str, off: bool, told: &Told, caller: &Caller) -> Result<u8> {
+    for name in &told.silent {
+        ui::failure(&format!(
+            "{} doesn't answer: its lnk is stopped or busy, and does so once it goes on",
+            escaped_name(name.as_bytes())
+        ));
     }
-    Ok(if told.silent.is_empty() { 0 } else { SILENT })
+    ui::page(line)?;
+    if let Some(line) = others(off, caller) {
+        ui::explain(&line);
+    }
+    Ok(if told.silent.is_empty() { 0 } else { named::NOT_WHOLE })
+}
+
+/// Whose they are, where that isn't plain: root may mean everybody's.
+fn whose(caller: &Caller) -> String {
+    if caller.uid != 0 {
+        return String::new();
+    }
+    let name = Accounts::of(caller.uid, caller.gid).own.name;
+    format!(" of {}", escaped_name(name.as_encoded_bytes()))
+}
+
+/// The line for whoever became root and may mean their own.
+fn others(off: bool, caller: &Caller) -> Option<String> {
+    let user = caller.var("SUDO_USER").filter(|user| caller.uid == 0 && *user != "root")?;
+    let (off, opens) = if off { (" --off", "opens") } else { ("", "closes") };
+    let stop = command(&format!("sudo -u {} -H lnk sandbox stop{off}", word(user)));
+    let user = escaped_name(user.as_encoded_bytes());
+    Some(format!("Those of {user} are as they were: {stop} {opens} them."))
 }

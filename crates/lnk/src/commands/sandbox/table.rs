@@ -17,12 +17,20 @@ pub struct Table<const N: usize> {
     widths: [usize; N],
     /// Columns of the terminal, if there is one.
     room: Option<usize>,
+    /// Columns that a cell pushes the next ones by, at most.
+    widest: usize,
 }
 
 impl<const N: usize> Table<N> {
     /// For stdout, as wide as it is now.
     pub fn new() -> Self {
-        Table { widths: [0; N], room: ui::width() }
+        Table { widths: [0; N], room: ui::width(), widest: WIDEST }
+    }
+
+    /// One whose columns stand below each other however wide a cell is: of a few rows,
+    /// known all at once.
+    pub fn whole() -> Self {
+        Table { widest: usize::MAX, ..Table::new() }
     }
 
     /// The rows as lines: whole, and folded where the terminal is narrower.
@@ -34,7 +42,7 @@ impl<const N: usize> Table<N> {
     pub fn each(&mut self, rows: &[[String; N]]) -> Vec<String> {
         for row in rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.width().min(WIDEST));
+                *width = (*width).max(cell.width().min(self.widest));
             }
         }
         rows.iter().map(|row| self.row(row)).collect()
@@ -145,11 +153,11 @@ mod tests {
 
     #[test]
     fn columns_stand_below_each_other() {
-        let mut table = Table { widths: [0; 2], room: None };
+        let mut table = Table { room: None, ..Table::new() };
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         assert_eq!(table.rows(&[row("A", "B"), row("aaa", "b")]), "A    B\naaa  b\n");
         assert_eq!(table.rows(&[row("日", "b")]), "日   b\n");
-        let mut narrow = Table { widths: [0; 2], room: Some(NARROWEST) };
+        let mut narrow = Table { room: Some(NARROWEST), ..Table::new() };
         let rows = [row("A", "B"), row("0123456789", "0123456789"), row("a", &"b ".repeat(12))];
         assert_eq!(
             narrow.rows(&rows),
@@ -157,5 +165,8 @@ mod tests {
         );
         let wide = "w".repeat(WIDEST + 9);
         assert_eq!(table.rows(&[row(&wide, "b")]), format!("{wide}  b\n"));
+        let mut whole = Table { room: None, ..Table::whole() };
+        let short = "a".to_owned() + &" ".repeat(WIDEST + 10) + "b\n";
+        assert_eq!(whole.rows(&[row(&wide, "b"), row("a", "b")]), format!("{wide}  b\n{short}"));
     }
 }
