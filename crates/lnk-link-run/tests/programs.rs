@@ -113,6 +113,38 @@ fn what_is_built_in_work_runs_with_any_program_alone() {
 }
 
 #[test]
+fn the_tool_says_what_it_writes_and_reaches() {
+    each(|env| {
+        let mut client = Client::of_project(env);
+        let told = described(&mut client);
+        assert!(told.contains("It writes in the folder work. It reaches no network."), "{told}");
+        client
+            .command(json!({ "program": "git", "args": ["init"], "folder": "work" }))
+            .has("write_dot_files in [files]")
+            .has("start the server with --spec FILE")
+            .has_not("--write-dot");
+        client.sh("cd work && git init -q own && test -d own/.git").ok();
+        env.folder(env.home().join("more"));
+        let spec = "[files]\nwrite = ['~/more']\n[internet]\nhosts = ['example.com']\n\
+                    [commands]\nallow = ['sh']\n";
+        let told = described(&mut Client::of_agent(env, Some(spec), ""));
+        assert!(told.contains("work, and in "), "{told}");
+        assert!(told.contains("It reaches example.com."), "{told}");
+    });
+}
+
+#[test]
+fn the_page_says_how_an_agent_is_set_up() {
+    let page = include_str!("../../../docs/link-run.md");
+    let line = page.lines().find(|line| line.starts_with("mkdir ")).expect("it has one");
+    let folder = line.strip_prefix("mkdir -p ~/").expect("one folder");
+    each(|env| {
+        env.folder(env.home().join(folder));
+        Client::with(env, ["--agent", "main"]).sh("touch ~/x work/x; test -e work/x").ok();
+    });
+}
+
+#[test]
 fn only_what_is_there_is_offered() {
     each(|env| {
         let spec = "[commands]\nallow = ['sh', 'no-such-program', '/no/such/file', 'python3']\n";
