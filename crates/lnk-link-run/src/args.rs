@@ -36,16 +36,11 @@ A client's configuration, with a folder of yours in place of ~/Files:
     version,
     verbatim_doc_comment,
     after_help = CLIENTS,
-    override_usage = "lnk-link-run --folder DIR [--spec FILE [--yes]]\n       lnk-link-run --agent NAME\n       lnk-link-run wake --events SOCKET -- HARNESS"
+    override_usage = "lnk-link-run --folder DIR [--spec FILE [--yes]]\n       lnk-link-run --agent NAME\n       lnk-link-run --print-spec\n       lnk-link-run wake --events SOCKET -- HARNESS"
 )]
 pub struct Args {
     /// The agent whose programs these are, with the folders of ~/Link/Agents/NAME
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present = "folder",
-        conflicts_with = "folder"
-    )]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["folder", "spec"])]
     pub agent: Option<String>,
 
     /// The files folder; work and background are made in it
@@ -55,6 +50,10 @@ pub struct Args {
     /// The sandbox's spec, the file that says what its programs may do
     #[arg(long, value_name = "FILE", requires = "folder")]
     pub spec: Option<PathBuf>,
+
+    /// Print what runs without a spec, as one, and end
+    #[arg(long, exclusive = true)]
+    pub print_spec: bool,
 
     /// Agree to what the spec opens
     #[arg(long, requires = "spec")]

@@ -14,7 +14,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lnk_sandbox::error::reason;
-use lnk_sandbox::shown;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -25,6 +24,7 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::command::quoted;
 use crate::place::Place;
 
 /// The hidden subcommand that is a call's supervisor.
@@ -139,7 +139,7 @@ impl Call {
             None => Ok(()),
             Some(word) => Err(format!(
                 "{}: no argument can have a NUL byte in it; pass it as input instead",
-                shown::escaped(word.as_bytes())
+                quoted(word)
             )),
         }
     }

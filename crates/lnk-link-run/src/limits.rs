@@ -186,7 +186,7 @@ impl Limits {
         let mut limits = Limits::default();
         let mut problems: Vec<(usize, String)> = Vec::new();
         match section(document.get_ref()) {
-            Ok(None) => {}
+            Ok(None) => problems.extend(mistyped_section(document.get_ref())),
             Err(place) => {
                 problems.push((place, format!("{SECTION} is a section: write a line {SECTION}")));
             }
@@ -233,6 +233,19 @@ fn section<'t, 'i>(document: &'t DeTable<'i>) -> Result<Option<&'t DeTable<'i>>,
         table = value.get_ref().as_table().ok_or(value.span().start)?;
     }
     Ok(Some(table))
+}
+
+/// A section that was meant to be this one, by its byte.
+fn mistyped_section(document: &DeTable<'_>) -> Option<(usize, String)> {
+    document.iter().find_map(|(name, value)| {
+        let is_tool = name.get_ref() == "tool" || nearest(name.get_ref(), ["tool"]).is_some();
+        let table = value.get_ref().as_table().filter(|_| is_tool)?;
+        let is_run =
+            |name: &str| name == "run" || name == "runs" || nearest(name, ["run"]).is_some();
+        let (run, _) = table.iter().find(|(name, _)| is_run(name.get_ref()))?;
+        let shown = escaped_name(format!("[{}.{}]", name.get_ref(), run.get_ref()).as_bytes());
+        Some((run.span().start, format!("{shown} is no section of it: did you mean {SECTION}?")))
+    })
 }
 
 fn set(limits: &mut Limits, name: &str, value: &Spanned<DeValue<'_>>) -> Result<(), String> {
@@ -436,6 +449,14 @@ mod tests {
         assert_eq!(both.lines().count(), 2, "{both}");
         assert!(parse("[tool]\nrun = 1\n").unwrap_err().contains("agent.toml:2: [tool.run] is a"));
         assert!(parse("tool = 1\n").is_err());
+        for wrong in ["tools.run", "tool.runs", "tol.run", "tool.rum"] {
+            let error = parse(&format!("# mine\n[{wrong}]\ntimeout = \"1m\"\n")).unwrap_err();
+            assert!(
+                error.starts_with(&format!("agent.toml:2: [{wrong}] is no section")),
+                "{error}"
+            );
+        }
+        assert!(parse("[tools.web]\n[tool.browse]\n[other.run]\n").is_ok());
         assert!(parse("\n[tool.run\n").unwrap_err().starts_with("agent.toml:2: this isn't"));
         assert!(Limits::parse(b"\xff", "a").is_err());
     }

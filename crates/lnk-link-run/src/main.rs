@@ -10,22 +10,25 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use args::{Args, CallArgs, WakeArgs};
-use clap::Parser;
-use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+use clap::error::ErrorKind::{DisplayHelp, DisplayVersion, UnknownArgument};
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use lnk_link_run::background::Background;
 use lnk_link_run::call::CALL;
 use lnk_link_run::events::Sink;
 use lnk_link_run::limits::Limits;
 use lnk_link_run::mcp::{self, Run};
-use lnk_link_run::place::{Place, Whose};
-use lnk_link_run::programs::{Programs, SYSTEM_PATH};
+use lnk_link_run::opens::Opens;
+use lnk_link_run::place::{Place, Whose, home};
+use lnk_link_run::programs::{self, Programs, SYSTEM_PATH};
 use lnk_link_run::supervise::{self, Order, line};
 use lnk_link_run::wake::{self, WAKE};
 use lnk_sandbox::Caller;
 use lnk_sandbox::consent::Question;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::linux::{INNER, inner::main_inner};
-use lnk_sandbox::shown::escaped;
+use lnk_sandbox::nearest::nearest;
+use lnk_sandbox::shown::{escaped, word};
 use lnk_sandbox::spec::Spec;
 use lnk_sandbox::spec_file::SpecFile;
 use lnk_sandbox::state;
@@ -52,7 +55,12 @@ fn serve(words: Vec<OsString>) -> Result<(), String> {
     let Some(args) = parse::<Args>(words)? else { return Ok(()) };
     lnk_sandbox::run::refuse_inside().map_err(line)?;
     let caller = caller()?;
-    let whose = whose(args.agent, args.folder, args.spec, std::process::id(), &caller);
+    if args.print_spec {
+        let spec = programs::usual_spec(&caller).map_err(line)?;
+        return print(&spec.printed().map_err(|error| error.to_string())?);
+    }
+    let whose = whose(args.agent, args.folder, args.spec, std::process::id(), &caller)?;
+    supervise::refuse_never_opened(&whose, &caller)?;
     Place::make(&whose, &caller)?;
     let mut place = Place::find(whose, &caller)?;
     agree(&place, args.yes, &caller)?;
@@ -61,8 +69,11 @@ fn serve(words: Vec<OsString>) -> Result<(), String> {
         None => Limits::default(),
     };
     let programs = Programs::of(&place, &caller).map_err(line)?;
-    if let (None, Programs::These(usual)) = (&place.spec, &programs) {
-        place.usual.clone_from(usual);
+    if let Some(line) = programs.missing_line() {
+        tell(&line);
+    }
+    if let (None, Programs::These { there, .. }) = (&place.spec, &programs) {
+        place.usual = [there.clone(), programs::helpers(there, &place, &caller)].concat();
     }
     if programs.any() {
         supervise::check(&place, &caller)?;
@@ -72,14 +83,16 @@ fn serve(words: Vec<OsString>) -> Result<(), String> {
         0 => None,
         _ => {
             let records = state::make_run(&caller, &place.id()).map_err(line)?;
-            let opened =
-                Background::open(place.clone(), limits.clone(), &records, args.conversation)?;
-            Some(opened)
+            let has_harness = events.is_some();
+            let conversation = args.conversation;
+            let (place, limits) = (place.clone(), limits.clone());
+            Some(Background::open(place, limits, &records, conversation, has_harness)?)
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("can't start: {}", reason(&error)))?;
-    let serving = mcp::serve(Run { place, limits, programs, background, events });
+    let opens = Opens::of(&place, &caller).map_err(line)?;
+    let serving = mcp::serve(Run { place, limits, programs, opens, background, events });
     tokio::task::LocalSet::new().block_on(&runtime, serving);
     // A read of standard input may still wait.
     runtime.shutdown_background();
@@ -113,7 +126,7 @@ fn call(words: Vec<OsString>) -> Result<u8, String> {
     let order = Order {
         report: args.report,
         server: args.server,
-        whose: whose(args.agent, args.folder, args.spec, args.server, &caller),
+        whose: whose(args.agent, args.folder, args.spec, args.server, &caller)?,
         usual: args.usual,
         program: args.program,
     };
@@ -126,39 +139,64 @@ fn whose(
     spec: Option<PathBuf>,
     server: u32,
     caller: &Caller,
-) -> Whose {
+) -> Result<Whose, String> {
     // A client's configuration is read by no shell.
-    let home = caller.var("HOME").map(Path::new);
-    let expand = |path: PathBuf| match (path.strip_prefix("~"), home) {
-        (Ok(below), Some(home)) => home.join(below),
-        _ => path,
+    let expand = |flag: &str, path: PathBuf| match path.strip_prefix("~") {
+        Ok(below) => {
+            let home = home(caller).map_err(|why| format!("{flag} {}: {why}", word(&path)))?;
+            Ok::<_, String>(home.join(below))
+        }
+        Err(_) => Ok(path),
     };
     match (agent, folder) {
-        (Some(agent), _) => Whose::Agent(agent),
-        (None, folder) => Whose::Folder {
-            folder: expand(folder.expect("clap asks for it without an agent")),
-            spec: spec.map(expand),
+        (Some(agent), _) => Ok(Whose::Agent(agent)),
+        (None, Some(folder)) => Ok(Whose::Folder {
+            folder: expand("--folder", folder)?,
+            spec: spec.map(|spec| expand("--spec", spec)).transpose()?,
             server,
-        },
+        }),
+        (None, None) => Err("give --folder DIR, whose files its programs read, or --agent NAME: \
+             'lnk-link-run --help' shows how"
+            .into()),
     }
 }
 
 /// What was asked; `None` where that was help or the version, shown already.
-fn parse<T: Parser>(words: Vec<OsString>) -> Result<Option<T>, String> {
+fn parse<T: Parser + CommandFactory>(words: Vec<OsString>) -> Result<Option<T>, String> {
     match T::try_parse_from(words) {
         Ok(args) => Ok(Some(args)),
         Err(error) if matches!(error.kind(), DisplayHelp | DisplayVersion) => {
-            let shown = io::stdout().write_all(error.render().to_string().as_bytes());
-            shown.map_err(|error| format!("can't write to stdout: {}", reason(&error)))?;
+            print(&error.render().to_string())?;
             Ok(None)
         }
         Err(error) => {
             let text = error.render().to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let words: Vec<&str> = first.split_whitespace().skip(1).collect();
-            Err(format!("{}: 'lnk-link-run --help' shows how", words.join(" ")))
+            let line = words.join(" ");
+            Err(match did_you_mean::<T>(&error) {
+                Some(meant) => format!("{line}: did you mean {meant}?"),
+                None => format!("{line}: 'lnk-link-run --help' shows how"),
+            })
         }
     }
+}
+
+/// The flag that was meant by one that there isn't.
+fn did_you_mean<T: CommandFactory>(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return None };
+    let command = T::command();
+    let flags = command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?)));
+    let flags: Vec<String> = flags.collect();
+    // A flag that there is stands in the wrong place.
+    let meant = nearest(typed, flags.iter().map(String::as_str));
+    meant.filter(|_| error.kind() == UnknownArgument && !flags.contains(typed)).map(str::to_owned)
+}
+
+fn print(text: &str) -> Result<(), String> {
+    let mut stdout = io::stdout();
+    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    printed.map_err(|error| format!("can't write to stdout: {}", reason(&error)))
 }
 
 /// What the library wants to know of this process. Programs are found on the system's
@@ -190,9 +228,7 @@ fn own_binary() -> Result<PathBuf, String> {
 
 /// A line, or more of them, on stderr.
 fn tell(text: &str) {
-    for line in text.lines() {
-        // Where stderr is gone there is nowhere left to say so.
-        let _ = io::stderr()
-            .write_all(format!("lnk-link-run: {}\n", escaped(line.as_bytes())).as_bytes());
-    }
+    let lines: Vec<String> = text.lines().map(|line| escaped(line.as_bytes())).collect();
+    // Where stderr is gone there is nowhere left to say so.
+    let _ = io::stderr().write_all(format!("lnk-link-run: {}\n", lines.join("\n")).as_bytes());
 }

@@ -33,7 +33,8 @@ use tokio::time::{Instant, interval_at};
 use crate::background::{Background, tools};
 use crate::command::{self, Answer, Arguments};
 use crate::events::{Event, Sink};
-use crate::limits::Limits;
+use crate::limits::{Limits, Size};
+use crate::opens::Opens;
 use crate::place::Place;
 use crate::programs::Programs;
 
@@ -75,6 +76,8 @@ pub struct Run {
     pub limits: Limits,
     /// What may run.
     pub programs: Programs,
+    /// What the spec opens.
+    pub opens: Opens,
     /// Commands that run on after a call, where they may.
     pub background: Option<Rc<Background>>,
     /// Where their ends are told, besides here.
@@ -223,12 +226,12 @@ async fn tell_progress(context: &RequestContext<RoleServer>) -> Answer {
 impl Run {
     fn instructions(&self) -> String {
         let files = lnk_sandbox::shown::word(&self.place.files);
-        let runs = match self.programs.any() {
-            true => format!(
+        let runs = match self.programs.why_none() {
+            None => format!(
                 "Runs programs in the files folder, {files}, each call in a sandbox of its own \
                  that ends with it."
             ),
-            false => "Runs no program: its sandbox file lists none under [commands] allow.".into(),
+            Some(why) => format!("Runs no program: {why}."),
         };
         format!(
             "{runs} What they may read, write and reach is the user's to say: what is refused is \
@@ -248,7 +251,10 @@ impl Run {
             .open_world(true);
         let command = Tool::new("command", self.command_described(), Arc::new(command::schema()))
             .with_annotations(annotations);
-        let described = self.background.iter().flat_map(|_| tools::described(&self.limits));
+        let described = self
+            .background
+            .iter()
+            .flat_map(|_| tools::described(&self.limits, self.events.is_some()));
         let background = described.map(|its| {
             let annotations = ToolAnnotations::with_title(its.title)
                 .read_only(its.is_read_only)
@@ -265,10 +271,12 @@ impl Run {
         format!(
             "Runs a program in the files folder, in a sandbox of its own, and answers with its \
              exit status and what it printed. Nothing it starts outlives the call. It reads the \
-             files folder and writes in its folder work. It may take {}; {} KB are kept of each of \
+             files folder. {} A repository goes into a folder of its own in work: names such as \
+             .git and HEAD are kept from it in work itself. It may take {}; {} are kept of each of \
              its output and its errors, their start and their end. It may run: {}.",
+            self.opens.described(),
             command::time(*timeout),
-            output >> 10,
+            Size(*output as u64),
             self.programs.described()
         )
     }
@@ -280,14 +288,11 @@ impl Run {
         if names().any(|its| its == plain) {
             return Ok(());
         }
-        let shown = escaped_name(name.as_bytes());
-        let why = match nearest(plain, names()) {
-            _ if tools.is_empty() => format!(
-                "{shown}: there is no tool, as the sandbox file lists no program under [commands] \
-                 allow"
-            ),
-            Some(meant) => format!("there is no tool {shown}: did you mean {meant}?"),
-            None => format!(
+        let shown = escaped_name(command::cut(name).as_bytes());
+        let why = match (self.programs.why_none(), nearest(plain, names())) {
+            (Some(why), _) => format!("{shown}: there is no tool, as there is no program: {why}"),
+            (None, Some(meant)) => format!("there is no tool {shown}: did you mean {meant}?"),
+            (None, None) => format!(
                 "there is no tool {shown}: there is {}",
                 names().collect::<Vec<_>>().join(", ")
             ),
@@ -365,13 +370,96 @@ fn request(json: Value, method: &str, id: &Value) -> Line {
         }
         _ => false,
     };
+    let missing = missing(&json, method);
+    if !missing.is_empty() {
+        return answer(id, -32602, &format!("{method}: {} is missing", missing.join(", ")));
+    }
     match serde_json::from_value(json) {
         Ok(message) if is_read(&message) => Line::Message(Box::new(message)),
         _ if METHODS.contains(&method) => {
             answer(id, -32602, &format!("the parameters of {method} can't be read"))
         }
-        _ => answer(id, -32601, &format!("there is no method {}", escaped_name(method.as_bytes()))),
+        _ => answer(
+            id,
+            -32601,
+            &format!("there is no method {}", escaped_name(command::cut(method).as_bytes())),
+        ),
     }
+}
+
+/// The parameters that a request lacks, by their paths.
+fn missing(json: &Value, method: &str) -> Vec<&'static str> {
+    let needed: &[(&str, &str)] = match method {
+        "initialize" => &[
+            ("/params/protocolVersion", "params.protocolVersion"),
+            ("/params/capabilities", "params.capabilities"),
+            ("/params/clientInfo", "params.clientInfo"),
+        ],
+        "server/discover" => &[
+            (
+                "/params/_meta/io.modelcontextprotocol~1protocolVersion",
+                "params._meta[\"io.modelcontextprotocol/protocolVersion\"]",
+            ),
+            (
+                "/params/_meta/io.modelcontextprotocol~1clientCapabilities",
+                "params._meta[\"io.modelcontextprotocol/clientCapabilities\"]",
+            ),
+        ],
+        "tools/call" => &[("/params/name", "params.name")],
+        "logging/setLevel" => &[("/params/level", "params.level")],
+        _ => &[],
+    };
+    let lacks = |path: &str| json.pointer(path).is_none_or(Value::is_null);
+    needed.iter().filter(|(path, _)| lacks(path)).map(|(_, name)| *name).collect()
+}
+
+/// The id in the beginning of a request that is longer than a line may be; null where it
+/// isn't in it.
+fn id_in_beginning(line: &[u8]) -> Value {
+    let (mut depth, mut at) = (0_u32, 0);
+    while let Some(byte) = line.get(at) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let Some(end) = end_of_string(line, at) else { return Value::Null };
+                let after = line[end..].trim_ascii_start();
+                if depth == 1
+                    && &line[at..end] == b"\"id\""
+                    && let Some(value) = after.strip_prefix(b":")
+                {
+                    return id_at_start(value);
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    Value::Null
+}
+
+/// Behind the quote that ends the string which begins at a byte.
+fn end_of_string(line: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match line.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The id that some bytes begin with, whole.
+fn id_at_start(bytes: &[u8]) -> Value {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
+    let Some(Ok(id @ (Value::String(_) | Value::Number(_)))) = values.next() else {
+        return Value::Null;
+    };
+    // A number that was cut off would be another.
+    if values.byte_offset() < bytes.len() { id } else { Value::Null }
 }
 
 /// Of what a client may notify of, only that it gives a request up matters here.
@@ -452,7 +540,7 @@ where
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_too_long) {
             let why = format!("the line is longer than {} MB", MOST_IN_LINE >> 20);
-            return answer(&Value::Null, -32600, &why);
+            return answer(&id_in_beginning(&line), -32600, &why);
         }
         read_line(&line)
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::command::quoted;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::{Caller, Inner, Request, shown};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -71,10 +72,7 @@ impl Place {
 
     fn of_agent(name: String, caller: &Caller) -> Result<Place, String> {
         refuse_other_than_name(&name)?;
-        let home = caller.var("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let home = home.ok_or("--agent: you have no home folder; set HOME to yours")?;
-        let agent = home.join("Link/Agents").join(&name);
-        let agent = real_folder("--agent", &agent)?;
+        let agent = agents_folder(&name, caller)?;
         let own = |part: &str| real_folder("--agent", &agent.join(part));
         let config = agent.join("Config");
         let spec = config.join("sandbox.toml");
@@ -101,15 +99,18 @@ impl Place {
     pub fn make(whose: &Whose, caller: &Caller) -> Result<(), String> {
         if let Whose::Agent(name) = whose {
             refuse_other_than_name(name)?;
-            let home = caller.var("HOME").map(PathBuf::from).unwrap_or_default();
-            let agent = real_folder("--agent", &home.join("Link/Agents").join(name))?;
+            let agent = agents_folder(name, caller)?;
             for part in ["Agent/chats", "Files", "Home"] {
                 make_folders(&agent, part)?;
             }
         }
         let place = Place::find(whose.clone(), caller)?;
-        make_folders(&place.files, "work")?;
-        make_folders(&place.files, "background")
+        let made = make_folders(&place.files, "work")
+            .and_then(|()| make_folders(&place.files, "background"));
+        made.map_err(|why| match whose {
+            Whose::Agent(_) => why,
+            Whose::Folder { .. } => format!("--folder {}: {why}", shown::word(&place.files)),
+        })
     }
 
     /// Where programs write unless a spec lets them write elsewhere.
@@ -229,7 +230,7 @@ impl Place {
                 rustix::io::Errno::NOENT => "there is no such folder in the files folder".into(),
                 other => reason(&other.into()),
             };
-            format!("folder {}: {why}", shown::word(typed))
+            format!("folder {}: {why}", quoted(given))
         };
         let files = open_folder(&self.files).map_err(refused)?;
         let folder = openat2(
@@ -241,8 +242,7 @@ impl Place {
         )
         .map_err(refused)?;
         let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
-        fs::read_link(link)
-            .map_err(|error| format!("folder {}: {}", shown::word(typed), reason(&error)))
+        fs::read_link(link).map_err(|error| format!("folder {}: {}", quoted(given), reason(&error)))
     }
 }
 
@@ -263,8 +263,44 @@ fn refuse_other_than_name(name: &str) -> Result<(), String> {
     ))
 }
 
-fn real_folder(flag: &str, path: &Path) -> Result<PathBuf, String> {
-    let failed = |error: io::Error| format!("{flag} {}: {}", shown::word(path), reason(&error));
+/// The caller's home folder.
+///
+/// # Errors
+/// The rest of a line for one that isn't set, or not to a path from `/`.
+pub fn home(caller: &Caller) -> Result<PathBuf, String> {
+    let home = caller.var("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let home = home.ok_or("HOME isn't set, so you have no home folder: set it to yours")?;
+    match home.is_absolute() {
+        true => Ok(home),
+        false => Err(format!("HOME is {}: set it to a path from /", shown::word(&home))),
+    }
+}
+
+fn agents_folder(name: &str, caller: &Caller) -> Result<PathBuf, String> {
+    let agent = home(caller)
+        .map_err(|why| format!("--agent {name}: {why}"))?
+        .join("Link/Agents")
+        .join(name);
+    if fs::metadata(&agent).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Err(format!(
+            "--agent {name}: there is no such agent; make its folder first: mkdir -p {}",
+            shown::word(agent.join("Config"))
+        ));
+    }
+    real_folder("--agent", &agent)
+}
+
+/// The real path of what is a folder.
+pub(crate) fn real_folder(flag: &str, path: &Path) -> Result<PathBuf, String> {
+    let failed = |error: io::Error| {
+        let shown = shown::word(path);
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("{flag} {shown}: there is no such folder; make it first: mkdir -p {shown}")
+            }
+            _ => format!("{flag} {shown}: {}", reason(&error)),
+        }
+    };
     let real = fs::canonicalize(path).map_err(failed)?;
     if !real.is_dir() {
         return Err(format!("{flag} {}: it isn't a folder", shown::word(path)));
@@ -281,7 +317,13 @@ fn make_folders(below: &Path, path: &str) -> Result<(), String> {
         match fs::DirBuilder::new().mode(0o755).create(&folder) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("{}: {}", shown::word(&folder), reason(&error))),
+            Err(error) => {
+                return Err(format!(
+                    "{} can't be made: {}; give a folder that you may write, or make it yourself",
+                    shown::word(&folder),
+                    reason(&error)
+                ));
+            }
         }
         let is_folder = fs::symlink_metadata(&folder).is_ok_and(|it| it.is_dir());
         if !is_folder {

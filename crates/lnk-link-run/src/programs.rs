@@ -1,6 +1,10 @@
 //! What commands may run, of what is there.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use lnk_sandbox::mountinfo::Mounts;
+use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::programs::{Finder, Found};
 use lnk_sandbox::shown;
 use lnk_sandbox::spec::Spec;
@@ -8,11 +12,15 @@ use lnk_sandbox::spec::program::Program;
 use lnk_sandbox::spec_file::SpecFile;
 use lnk_sandbox::{Caller, Error};
 
+use crate::command::quoted;
 use crate::place::Place;
 
 /// Where programs are found by their names: the system's own folders, whatever PATH
 /// a client was started with.
 pub const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The most arguments that are shown.
+const MOST_ARGS: usize = 8;
 
 /// What may run where no spec says: a shell, Python, Node, git, curl, jq, the usual
 /// file tools, the language servers that Link Code starts and the builds they run.
@@ -162,13 +170,28 @@ const DEFAULTS: &[&str] = &[
     "ar",
 ];
 
+/// Folders of what some of them start themselves, and where those may be.
+const HELPERS: [(&[&str], &[&str]); 3] = [
+    (
+        &["cc", "gcc"],
+        &["/usr/lib/gcc/", "/usr/libexec/gcc/", "/usr/local/lib/gcc/", "/usr/local/libexec/gcc/"],
+    ),
+    (&["git"], &["/usr/lib/git-core/", "/usr/libexec/git-core/", "/usr/local/libexec/git-core/"]),
+    (&["rustc"], &["/usr/lib/rustlib/", "/usr/local/lib/rustlib/"]),
+];
+
 /// What commands may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Programs {
     /// Any program.
     Any,
-    /// These, all of them there. With none there is nothing to offer.
-    These(Vec<String>),
+    /// These. With none that is there, there is nothing to offer.
+    These {
+        /// Those that are there.
+        there: Vec<String>,
+        /// Those that a spec lists and aren't.
+        missing: Vec<String>,
+    },
 }
 
 impl Programs {
@@ -179,22 +202,56 @@ impl Programs {
     /// none of the usual programs is there, or may be listed.
     pub fn of(place: &Place, caller: &Caller) -> Result<Programs, Error> {
         let Some(spec) = &place.spec else {
-            return usual(place, caller).map(Programs::These);
+            let there = usual(&[place.work()], std::slice::from_ref(&place.files), caller)?;
+            return Ok(Programs::These { there, missing: Vec::new() });
         };
         let file = SpecFile::read(spec, caller)?;
         if file.spec.commands.allow.contains(&Program::Any) {
             return Ok(Programs::Any);
         }
         let grants = file.grants(&Spec::default(), caller)?;
-        let there = grants.commands.allow.into_iter().filter(|program| program.real.is_some());
-        let written = there.map(|program| shown::word(program.typed.written()));
-        Ok(Programs::These(written.collect()))
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for program in grants.commands.allow {
+            let list = if program.real.is_some() { &mut there } else { &mut missing };
+            list.push(shown::word(program.typed.written()));
+        }
+        Ok(Programs::These { there, missing })
+    }
+
+    /// The line for listed programs that aren't there.
+    #[must_use]
+    pub fn missing_line(&self) -> Option<String> {
+        let Programs::These { there, missing } = self else { return None };
+        if missing.is_empty() {
+            return None;
+        }
+        let which = if there.is_empty() { "none of the listed programs is" } else { "not" };
+        Some(format!(
+            "[commands] allow: {which} there: {}; install it, or list it by its path and open its \
+             folder with read in [files]",
+            missing.join(", ")
+        ))
+    }
+
+    /// Why there is nothing to run, where that is so.
+    #[must_use]
+    pub fn why_none(&self) -> Option<String> {
+        match self {
+            Programs::These { there, missing } if there.is_empty() => Some(match &missing[..] {
+                [] => "its sandbox file lists none under [commands] allow".into(),
+                _ => format!(
+                    "none of those that its sandbox file lists under [commands] allow is there: {}",
+                    missing.join(", ")
+                ),
+            }),
+            _ => None,
+        }
     }
 
     /// Whether there is anything to run.
     #[must_use]
     pub fn any(&self) -> bool {
-        !matches!(self, Programs::These(programs) if programs.is_empty())
+        self.why_none().is_none()
     }
 
     /// The programs in words.
@@ -202,25 +259,144 @@ impl Programs {
     pub fn described(&self) -> String {
         match self {
             Programs::Any => "any program that is on this computer".into(),
-            Programs::These(programs) => programs.join(", "),
+            Programs::These { there, .. } => there.join(", "),
         }
     }
 }
 
+/// What runs where there is no spec, as one.
+///
+/// # Errors
+/// None of them is there, or may be listed.
+pub fn usual_spec(caller: &Caller) -> Result<Spec, Error> {
+    let there = usual(&[], &[], caller)?;
+    let helpers = helpers_of(&there, &[], &[], caller);
+    let entries = there.iter().chain(&helpers).filter_map(|entry| entry.parse().ok());
+    let mut spec = Spec::default();
+    spec.commands.allow = entries.collect();
+    Ok(spec)
+}
+
 /// The usual programs that are there and may be listed.
-fn usual(place: &Place, caller: &Caller) -> Result<Vec<String>, Error> {
-    let mounts = Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default());
-    let (files, work) = (place.files.clone(), place.work());
-    let finder = Finder::new(caller, &mounts, vec![work], vec![files]);
-    let find = |name: &str| finder.find(&Program::Name(name.to_string()));
-    let is_there = |name: &&&str| matches!(find(name), Ok(Found::Program(_)));
+fn usual(writable: &[PathBuf], opened: &[PathBuf], caller: &Caller) -> Result<Vec<String>, Error> {
+    let mounts = mounts();
+    let finder = Finder::new(caller, &mounts, writable.to_vec(), opened.to_vec());
+    let is_there = |name: &&&str| program(&finder, name).is_some();
     let there: Vec<String> =
         DEFAULTS.iter().filter(is_there).map(|name| (*name).to_string()).collect();
-    match find(DEFAULTS[0]) {
+    match finder.find(&Program::Name(DEFAULTS[0].to_string())) {
         Err(why) | Ok(Found::Nothing(why)) if there.is_empty() => {
             Err(Error::Refused(format!("none of the usual programs can run: {why}")))
         }
         _ => Ok(there),
+    }
+}
+
+/// The folders of what usual programs start themselves, such as a compiler's parts, as
+/// entries of a list. One that may not be listed is left out, and named when it is
+/// needed.
+#[must_use]
+pub fn helpers(names: &[String], place: &Place, caller: &Caller) -> Vec<String> {
+    helpers_of(names, &[place.work()], std::slice::from_ref(&place.files), caller)
+}
+
+fn helpers_of(
+    names: &[String],
+    writable: &[PathBuf],
+    opened: &[PathBuf],
+    caller: &Caller,
+) -> Vec<String> {
+    let mounts = mounts();
+    let finder = Finder::new(caller, &mounts, writable.to_vec(), opened.to_vec());
+    let fixed = HELPERS.iter().filter(|(of, _)| names.iter().any(|name| of.contains(&&**name)));
+    let fixed = fixed.flat_map(|(_, folders)| folders.iter().map(|it| (*it).to_string()));
+    // Each version of Go has its tools beside its program.
+    let go = names.iter().find(|name| *name == "go").and_then(|name| program(&finder, name));
+    let go = go.and_then(|go| Some(go.parent()?.parent()?.join("pkg/tool/")));
+    let go = go.and_then(|folder| folder.to_str().map(str::to_owned));
+    let is_there = |entry: &String| {
+        let folder = Program::try_from(entry.as_ref());
+        // Entries are told to supervisors with commas between.
+        !entry.contains(',')
+            && folder.is_ok_and(|it| matches!(finder.find(&it), Ok(Found::Folder { .. })))
+    };
+    fixed.chain(go).filter(is_there).collect()
+}
+
+/// The line for a program that is nowhere; `None` where one is by its name or path.
+/// `offered` are those that may run, any without.
+#[must_use]
+pub fn not_found(
+    program: &[OsString],
+    offered: Option<&[Program]>,
+    caller: &Caller,
+) -> Option<String> {
+    let name = program.first()?.to_str()?;
+    if is_there(name, caller) {
+        return None;
+    }
+    let mut words = name.split_whitespace();
+    let first = words.next().filter(|first| *first != name && is_there(first, caller));
+    if let Some(first) = first {
+        let given = program[1..].iter().filter_map(|word| word.to_str());
+        let args: Vec<_> = words.chain(given).take(MOST_ARGS).map(quoted).collect();
+        return Some(format!(
+            "no program {}: program is its name, args its arguments: program {}, args [{}]",
+            quoted(name),
+            quoted(first),
+            args.join(", ")
+        ));
+    }
+    if name.contains('/') {
+        return Some(format!(
+            "{}: not found: there is no such file from the folder that it runs in, {}",
+            quoted(name),
+            shown::word(&caller.cwd)
+        ));
+    }
+    let offered = match offered {
+        Some(entries) => entries
+            .iter()
+            .filter_map(|it| it.written().into_os_string().into_string().ok())
+            .collect(),
+        None => names_on_path(),
+    };
+    Some(match nearest(name, offered.iter().map(String::as_str)) {
+        Some(meant) => format!("no program {}: not found: did you mean {meant}?", quoted(name)),
+        None => format!(
+            "no program {}: not found on this computer: use one that may run, which the tool's \
+             description names, or have it installed",
+            quoted(name)
+        ),
+    })
+}
+
+/// Whether a file has this name or path, as far as that can be told outside.
+fn is_there(name: &str, caller: &Caller) -> bool {
+    if name.contains('/') {
+        let path = caller.cwd.join(name);
+        // What is there inside is another's.
+        let is_of_sandbox = ["/tmp", "/proc", "/dev", "/run"].iter().any(|it| path.starts_with(it));
+        return is_of_sandbox || path.symlink_metadata().is_ok();
+    }
+    std::env::split_paths(SYSTEM_PATH).any(|folder| folder.join(name).exists())
+}
+
+fn names_on_path() -> Vec<String> {
+    let entries = std::env::split_paths(SYSTEM_PATH).filter_map(|it| std::fs::read_dir(it).ok());
+    let names = entries.flatten().flatten().map(|entry| entry.file_name());
+    names.filter_map(|name| name.into_string().ok()).collect()
+}
+
+fn mounts() -> Mounts {
+    Mounts::parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// The real path of a program that may be listed.
+fn program(finder: &Finder<'_>, name: &str) -> Option<PathBuf> {
+    match finder.find(&Program::Name(name.to_string())) {
+        Ok(Found::Program(listed)) => Some(listed.real),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Its standard streams are the program's; what it has to say goes to the descriptor
 //! that it was given for that.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
@@ -18,11 +18,20 @@ use lnk_sandbox::{Caller, Error, Notice, Renderer, Request};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 use crate::call::{GRACE, Said};
-use crate::place::{Place, Whose};
+use crate::place::{Place, Whose, real_folder};
+use crate::programs::not_found;
 
 /// The most processes and threads of a call at once: room for a build on many
 /// processors, none for a fork bomb.
 const PROCESSES: NonZeroU32 = NonZeroU32::new(1_024).expect("more than none");
+
+/// What lines say that advise to change the sandbox's file.
+const ADVICE: [&str; 2] = ["[commands] allow", "[files]"];
+
+/// What is said beside them where there is no such file.
+const NO_SPEC: &str = "there is no sandbox file: start the server with --spec FILE that allows \
+                       it, an agent's is its Config/sandbox.toml; 'lnk-link-run --print-spec' \
+                       prints what runs without one";
 
 /// What a supervisor is told.
 pub struct Order {
@@ -50,17 +59,30 @@ pub fn supervise(order: Order, caller: &Caller) -> u8 {
         // The server may be gone, and this process is about to follow.
         let _ = report.borrow_mut().write_all(line.as_bytes());
     };
+    let has_no_spec = !order.usual.is_empty();
+    let advises = Cell::new(false);
+    let heed = |line: &str| advises.set(advises.get() || ADVICE.iter().any(|it| line.contains(it)));
     let told = |notice| match notice {
-        Notice::Warning(line) => say(&Said::Notice(line)),
+        Notice::Warning(line) => {
+            heed(&line);
+            say(&Said::Notice(line));
+        }
         // For whoever watches a terminal.
         Notice::Hint(_) => {}
     };
     let outcome = end_with(order.server)
         .and_then(|()| request(order.whose, order.usual, order.program, caller))
-        .and_then(|request| lnk_sandbox::run(&request, caller, &told).map_err(line));
+        .and_then(|request| {
+            match not_found(&request.program, request.programs.as_deref(), caller) {
+                Some(why) => Err(why),
+                None => lnk_sandbox::run(&request, caller, &told).map_err(line),
+            }
+        });
     match outcome {
         Ok(outcome) => {
-            let notices = [outcome.warnings, outcome.refused].concat();
+            let mut notices = [outcome.warnings, outcome.refused].concat();
+            notices.iter().chain(&outcome.message).for_each(|line| heed(line));
+            notices.extend((has_no_spec && advises.get()).then(|| NO_SPEC.to_owned()));
             let (status, message) = (outcome.status, outcome.message);
             say(&Said::Ended { status, message, notices });
             status
@@ -83,6 +105,21 @@ fn end_with(server: u32) -> Result<(), String> {
     }
     // Nothing inside can ask on the terminal that a client runs in.
     setsid().map(drop).map_err(|error| format!("a session of its own can't be had: {error}"))
+}
+
+/// Refuses a folder that no flag opens for writing, before anything is made in it: what
+/// is in `work` there would be as near to what is never opened.
+///
+/// # Errors
+/// The line that says so.
+pub fn refuse_never_opened(whose: &Whose, caller: &Caller) -> Result<(), String> {
+    let Whose::Folder { folder, .. } = whose else { return Ok(()) };
+    let real = real_folder("--folder", &caller.cwd.join(folder))?;
+    let request =
+        Request { write: vec![real.clone()], program: vec!["true".into()], ..Request::default() };
+    let caller = Caller { cwd: real, ..caller.clone() };
+    let judged = Policy::new(&request, &caller).map(drop).map_err(line);
+    judged.map_err(|why| why.replacen("--write", "--folder", 1))
 }
 
 /// Whether calls can be made, as far as that can be told before one is.
@@ -111,7 +148,9 @@ fn request(
         }
         None => {
             let mut flags = Spec::default();
-            flags.commands.allow = usual.into_iter().map(Program::Name).collect();
+            let entries = usual.iter().map(|entry| entry.parse::<Program>());
+            let entries = entries.collect::<Result<_, _>>();
+            flags.commands.allow = entries.map_err(|error| error.to_string())?;
             spec_file::request_of_flags(&flags, program, renderer).map_err(line)?
         }
         Some(spec) => of_spec(spec.as_ref(), &place, program, renderer, caller)?,

@@ -39,6 +39,13 @@ pub fn main(
     let [program, arguments @ ..] = harness else {
         return Err("wake: give the harness and its arguments after --".into());
     };
+    if socket.as_os_str().as_encoded_bytes().starts_with(b"fd:") {
+        return Err(format!(
+            "--events {}: wake listens, so it takes the path of a socket, which the server's \
+             --events names too; a descriptor is for a harness that reads events itself",
+            word(socket)
+        ));
+    }
     let listener = Listener::open(socket)
         .map_err(|error| format!("--events {}: {}", word(socket), reason(&error)))?;
     let failed = |error: io::Error| format!("{}: {}", word(program), reason(&error));

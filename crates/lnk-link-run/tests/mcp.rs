@@ -87,7 +87,10 @@ fn a_version_that_isnt_served_is_named_with_those_that_are() {
             assert!(supported.contains(&json!("2026-07-28")), "{answer}");
         }
         // Who probes so goes on as it can.
-        assert_eq!(code(&client.request("server/discover", json!({}))), -32602);
+        let answer = client.request("server/discover", json!({}));
+        assert_eq!(code(&answer), -32602);
+        let told = answer["error"]["message"].as_str().unwrap();
+        assert!(told.contains("_meta[\"io.modelcontextprotocol/protocolVersion\"]"), "{told}");
         client.send(&json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 }
         }));
@@ -192,6 +195,25 @@ fn no_line_ends_the_session() {
             }
             client.sh("true").ok();
         }
+    });
+}
+
+#[test]
+fn a_line_that_is_too_long_is_answered_with_its_id() {
+    each(|env| {
+        let mut client = Client::of_project(env);
+        let long = "x".repeat(17 << 20);
+        let text = format!(
+            "{{\"params\":{{\"id\":1,\"t\":\"\\\"\\\\\"}},\"id\":\"own\",\"t\":\"{long}\"}}\n"
+        );
+        client.write(text.as_bytes());
+        assert_eq!(code(&client.message(|message| message["id"] == "own")), -32600);
+        client.write(format!("{{\"id\" : 77, \"t\":\"{long}\"}}\n").as_bytes());
+        assert_eq!(code(&client.message(|message| message["id"] == 77)), -32600);
+        // What stands behind so much isn't looked for.
+        client.write(format!("{{\"t\":\"{long}\",\"id\":78}}\n").as_bytes());
+        assert_eq!(code(&client.message(|message| message["id"].is_null())), -32600);
+        client.sh("true").ok();
     });
 }
 

@@ -11,15 +11,22 @@ use lnk_spec::shown;
 use crate::caller::Caller;
 use crate::paths::walk;
 use crate::plan::Plan;
+use crate::programs::refusal::Adding;
 use crate::programs::start::{self, Start};
 
 /// The sentence for a program that execve(2) refused with `errno` at `path`.
 #[must_use]
-pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: &Plan) -> String {
+pub fn explain(
+    errno: i32,
+    path: &Path,
+    program: &OsStr,
+    (caller, plan): (&Caller, &Plan),
+    adding: Adding,
+) -> String {
     let name = shown::word(program);
     match errno {
         libc::ENOENT => match outside(program, caller) {
-            Some(found) => closed_inside(&name, &found, caller, plan),
+            Some(found) => closed_inside(&name, &found, caller, plan, adding),
             None if follows_a_variable(program) => format!(
                 "{name}: not found; a variable that the sandbox has is empty outside: have a shell \
                  inside read it, between single quotes, as in sh -c '$GIT_SSH_COMMAND user@host'"
@@ -28,7 +35,9 @@ pub fn explain(errno: i32, path: &Path, program: &OsStr, caller: &Caller, plan: 
         },
         libc::EACCES if path.is_dir() => format!("{name}: is a folder, not a program"),
         libc::EACCES => match outside(program, caller) {
-            Some(found) if !plan.shows(&real(&found)) => closed_inside(&name, &found, caller, plan),
+            Some(found) if !plan.shows(&real(&found)) => {
+                closed_inside(&name, &found, caller, plan, adding)
+            }
             _ => format!("{name}: not executable; chmod +x makes it so"),
         },
         libc::ENOEXEC => format!("{name}: not a program for this machine"),
@@ -101,7 +110,7 @@ fn real(path: &Path) -> PathBuf {
 
 /// It exists outside; inside something is missing: the file, a link's target,
 /// or what the file starts with.
-fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> String {
+fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan, adding: Adding) -> String {
     let real_path = real(found);
     let mut folders: Vec<PathBuf> = Vec::new();
     let links = walk(found).map(|walked| walked.links).unwrap_or_default();
@@ -116,14 +125,17 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
         }
     }
     if let Some(hidden) = folders.iter().find(|folder| plan.mounts.hides(folder)) {
-        return format!("{name} is in {}, which --hide closes", tilde(hidden, caller));
+        let hide = match adding {
+            Adding::ToSpec => "hide in [files]",
+            Adding::ByFlag => "--hide",
+        };
+        return format!("{name} is in {}, which {hide} closes", tilde(hidden, caller));
     }
     if !folders.is_empty() {
         let place = tilde(&folder_to_open(&real_path, caller), caller);
         folders.extend(toolchains_beside(&folders, caller));
-        let flags: Vec<String> =
-            folders.iter().map(|folder| format!("--read {}", tilde(folder, caller))).collect();
-        return format!("{name} is in {place}: add {}", flags.join(" "));
+        let folders: Vec<String> = folders.iter().map(|folder| tilde(folder, caller)).collect();
+        return format!("{name} is in {place}: {}", adding.reading(&folders));
     }
     let start = File::open(&real_path).and_then(|file| start::of_file(&file));
     let Some(interpreter) = start.as_ref().ok().and_then(Start::needs) else {
@@ -139,7 +151,8 @@ fn closed_inside(name: &str, found: &Path, caller: &Caller, plan: &Plan) -> Stri
         return format!("{name} starts with {shown_interpreter}, which doesn't exist");
     }
     let folder = tilde(&folder_to_open(&real(interpreter), caller), caller);
-    format!("{name} starts with {shown_interpreter}, which is in {folder}: add --read {folder}")
+    let add = adding.reading(std::slice::from_ref(&folder));
+    format!("{name} starts with {shown_interpreter}, which is in {folder}: {add}")
 }
 
 /// cargo's programs start the toolchains that rustup keeps in a folder beside.

@@ -330,10 +330,10 @@ fn outcome(
     caller: &Caller,
     plan: &Plan,
 ) -> Outcome {
-    let message = ended
-        .not_executed
-        .as_ref()
-        .map(|(errno, path)| not_run::explain(*errno, path, &request.program[0], caller, plan));
+    let adding = if request.inner.is_some() { Adding::ToSpec } else { Adding::ByFlag };
+    let message = ended.not_executed.as_ref().map(|(errno, path)| {
+        not_run::explain(*errno, path, &request.program[0], (caller, plan), adding)
+    });
     let why = if plan.shares_network {
         "with --allow network only those in its own /tmp can be told from this machine's"
     } else {
@@ -347,8 +347,12 @@ fn outcome(
         refused.extend(unasked::line(&ended, network, &request.program));
     }
     if ended.status != 0 && plan.protects_dot_files() && changes_repository(&request.program) {
-        refused
-            .push("the repository's own files are read only: --write-dot-files opens them".into());
+        // An agent's programs have no flags.
+        let opens = match request.inner {
+            Some(_) => "write_dot_files in [files]",
+            None => "--write-dot-files",
+        };
+        refused.push(format!("the repository's own files are read only: {opens} opens them"));
     }
     Outcome { status: ended.status, message, refused, ..Outcome::default() }
 }

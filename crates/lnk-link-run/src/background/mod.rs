@@ -19,19 +19,22 @@ use std::time::Duration;
 
 use lnk_sandbox::shown::{escaped, escaped_name, reason, word};
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::output::{Extent, Folder, Output, Piece};
 use self::record::{Conversation, Ended, How, Record, command_line, new_id, now};
 use self::store::{Locked, Store};
 use crate::call::{Call, End, Running, Streams};
+use crate::command::cut;
 use crate::events::{ENDED, Event, Sink};
 use crate::limits::{Limits, Time};
 use crate::place::Place;
 
 /// How soon what failed is tried again: a harness that isn't there, a full disk.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How long an answer to `start` waits to see whether the command could run at all.
+const EARLY: Duration = Duration::from_millis(500);
 /// How often records whose time is over are looked for.
 const SWEEP: Duration = Duration::from_secs(60 * 60);
 /// How long, in milliseconds, an end stays that nobody can be told of.
@@ -40,8 +43,6 @@ const UNTOLD: u64 = 30 * 24 * 60 * 60 * 1000;
 const TAIL: usize = 2048;
 /// Bytes of a conversation's name.
 const NAMES: RangeInclusive<usize> = 1..=200;
-/// Characters of an unknown id that are shown.
-const MAX_SHOWN: usize = 40;
 
 /// The background commands of one conversation, and the room for all of the place's.
 pub struct Background {
@@ -58,6 +59,10 @@ pub struct Background {
     untold: RefCell<BTreeMap<String, Untold>>,
     /// There is something new to tell.
     news: Notify,
+    /// Whether a harness is told of ends.
+    has_harness: bool,
+    /// The command whose start is about to be answered.
+    just_started: RefCell<Option<String>>,
 }
 
 /// A command that runs.
@@ -80,6 +85,7 @@ impl Background {
     /// Opens the records in a folder of Link's settings, and the place's `background/`,
     /// both of which are there. Commands of servers that are gone are lost from now on.
     ///
+    /// `has_harness` tells whether a harness is told of ends, by [`Background::tell`].
     /// With a conversation's name, what it started earlier is found again. Without, the
     /// process is the conversation; what the agent wasn't told of by another such one
     /// that is gone is this one's to tell.
@@ -91,6 +97,7 @@ impl Background {
         limits: Limits,
         records: &Path,
         conversation: Option<String>,
+        has_harness: bool,
     ) -> Result<Rc<Background>, String> {
         if let Some(name) = conversation.as_ref().filter(|it| !NAMES.contains(&it.len())) {
             return Err(format!("--conversation {}: give one of 1 to 200 bytes", word(name)));
@@ -109,6 +116,8 @@ impl Background {
             unwritten: RefCell::default(),
             untold: RefCell::default(),
             news: Notify::new(),
+            has_harness,
+            just_started: RefCell::default(),
         };
         background.take_over().map_err(failed(records))?;
         background.sweep();
@@ -166,11 +175,12 @@ impl Background {
         }
     }
 
-    /// Starts a command, and answers with its id at once.
+    /// Starts a command, and answers with its id as soon as it prints something or has
+    /// had half a second, in which one that can't run is found out.
     ///
     /// # Errors
     /// A line for a limit that is reached, and for what can't be started.
-    pub fn start(self: &Rc<Self>, call: &Call) -> Result<String, String> {
+    pub async fn start(self: &Rc<Self>, call: &Call) -> Result<String, String> {
         let unwritable = |error| {
             format!("nothing was started, as its record can't be written: {}", reason(&error))
         };
@@ -203,13 +213,7 @@ impl Background {
             })?;
             Ok((call.start(&self.place, Streams::Merged)?, file))
         };
-        let (running, file) = begin().inspect_err(|_: &String| {
-            // What never started counts nowhere.
-            locked.remove(&id);
-            let _ = self.folder.remove(&id);
-            starts.pop();
-            let _ = locked.set_starts(&starts);
-        })?;
+        let (running, file) = begin().inspect_err(|_: &String| self.forget(&locked, &record))?;
         drop(locked);
 
         let live = Rc::new(Live {
@@ -219,12 +223,64 @@ impl Background {
             ended: watch::Sender::new(false),
         });
         self.live.borrow_mut().insert(id.clone(), live.clone());
-        tokio::task::spawn_local(self.clone().follow(record, running, live));
+        let (runs, is_running) = oneshot::channel();
+        // Whoever gives the answer up doesn't end the command.
+        tokio::task::spawn_local(self.clone().run(record, running, live, runs));
+        if let Ok(Err(why)) = is_running.await {
+            return Err(format!("not run: {why}"));
+        }
+        self.just_started.replace(Some(id.clone()));
         Ok(format!(
             "started {id}: its output is read with read, and in background/{id}.out; stop ends it, \
-             and so does its time after {}. You are told when it has ended.",
-            Time(self.limits.background_timeout)
+             and so does its time after {}. {}",
+            Time(self.limits.background_timeout),
+            tools::promise(self.has_harness)
         ))
+    }
+
+    /// What never ran counts nowhere.
+    fn forget(&self, locked: &Locked<'_>, record: &Record) {
+        locked.remove(&record.id);
+        let _ = self.folder.remove(&record.id);
+        let Ok(mut starts) = locked.starts() else { return };
+        if let Some(at) = starts.iter().position(|start| *start == record.started) {
+            starts.remove(at);
+            let _ = locked.set_starts(&starts);
+        }
+    }
+
+    /// A command's life, of which `runs` hears whether it could run.
+    async fn run(
+        self: Rc<Self>,
+        record: Record,
+        mut running: Running,
+        live: Rc<Live>,
+        runs: oneshot::Sender<Result<(), String>>,
+    ) {
+        let early = tokio::select! {
+            biased;
+            end = running.supervisor.ended() => {
+                end.failed.map(|why| [vec![why], end.notices].concat().join("\n"))
+            }
+            _ = running.stdout.readable() => None,
+            () = live.stop.notified() => {
+                live.stop.notify_one();
+                None
+            }
+            () = sleep(EARLY) => None,
+        };
+        // Without the lock it stays, as one that couldn't run.
+        if let Some(why) = early
+            && let Ok(locked) = self.store.lock()
+        {
+            self.forget(&locked, &record);
+            self.live.borrow_mut().remove(&record.id);
+            live.ended.send_replace(true);
+            let _ = runs.send(Err(why));
+            return;
+        }
+        let _ = runs.send(Ok(()));
+        self.follow(record, running, live).await;
     }
 
     fn refuse_more(&self, locked: &Locked<'_>, started: usize) -> Result<(), String> {
@@ -251,7 +307,7 @@ impl Background {
         Ok(())
     }
 
-    /// A command's life.
+    /// A command's life from then on.
     async fn follow(self: Rc<Self>, mut record: Record, running: Running, live: Rc<Live>) {
         let Running { stdout, mut supervisor, .. } = running;
         let deadline = live.started + self.limits.background_timeout;
@@ -447,10 +503,10 @@ impl Background {
     /// What the agent is to be told of before anything else: the ends of commands that it
     /// wasn't told of yet. They are told with this.
     pub fn news(&self) -> Option<String> {
-        let ids: Vec<_> = {
-            let untold = self.untold.borrow();
-            untold.iter().filter(|(_, it)| !it.is_on_its_way).map(|(id, _)| id.clone()).collect()
-        };
+        // Its end doesn't stand before the answer that it has started.
+        let just_started = self.just_started.take();
+        let mut ids = self.ids(|it| !it.is_on_its_way);
+        ids.retain(|id| Some(id) != just_started.as_ref());
         let mut messages = Vec::new();
         for id in ids {
             messages.extend(self.own(&id).map(|record| self.message(&record)));
@@ -581,8 +637,10 @@ impl Background {
     fn own(&self, id: &str) -> Result<Record, String> {
         let found = self.store.record(id).map(|record| self.newest(record));
         found.filter(|record| record.conversation == self.conversation).ok_or_else(|| {
-            let shown: String = escaped_name(id.as_bytes()).chars().take(MAX_SHOWN).collect();
-            format!("{shown}: no background command of this conversation has this id; list has those there are")
+            format!(
+                "{}: no background command of this conversation has this id; list has those there are",
+                escaped_name(cut(id).as_bytes())
+            )
         })
     }
 

@@ -8,6 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::call::End;
+use crate::command::{quoted_to, status_line};
 use crate::limits::Time;
 
 /// Letters of ids: 32, none like another.
@@ -140,7 +141,7 @@ impl How {
 impl fmt::Display for How {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            How::Exited(status) => write!(out, "exit status {status}"),
+            How::Exited(status) => out.write_str(&status_line(*status)),
             How::Failed(why) => write!(out, "it couldn't run: {why}"),
             How::TimedOut => out.write_str("timed out, so it was ended"),
             How::Stopped => out.write_str("stopped"),
@@ -188,7 +189,10 @@ pub fn command_line(program: &str, args: &[String]) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
-        line += &lnk_sandbox::shown::word(word);
+        match lnk_sandbox::shown::word(word) {
+            plain if plain == word => line += &plain,
+            _ => line += &quoted_to(word, MAX_COMMAND),
+        }
         if line.len() > MAX_COMMAND * 4 {
             break;
         }
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        assert_eq!(command_line("sh", &["-c".into(), "a b\n".into()]), "sh -c $'a b\\n'");
+        assert_eq!(command_line("sh", &["-c".into(), "a b\n".into()]), r#"sh -c "a b\n""#);
         let line = command_line("echo", &vec!["€€€€".to_owned(); 10_000]);
         assert_eq!(line.chars().count(), MAX_COMMAND + 1);
     }

@@ -23,9 +23,22 @@ pub struct Described {
     pub is_read_only: bool,
 }
 
-/// The tools, always in this order.
+/// What an agent may count on at a command's end.
 #[must_use]
-pub fn described(limits: &Limits) -> [Described; 4] {
+pub fn promise(has_harness: bool) -> &'static str {
+    match has_harness {
+        true => "You are told in this conversation when it has ended.",
+        false => {
+            "Call list later to see whether it has ended; the answer of the next call after its \
+             end begins with that."
+        }
+    }
+}
+
+/// The tools, always in this order. `has_harness` tells whether a harness is told of
+/// ends.
+#[must_use]
+pub fn described(limits: &Limits, has_harness: bool) -> [Described; 4] {
     let Limits { background, background_timeout, background_output, .. } = limits;
     let Limits { background_per_day, output, .. } = limits;
     [
@@ -34,11 +47,10 @@ pub fn described(limits: &Limits) -> [Described; 4] {
             title: "Start a program in the background",
             description: format!(
                 "Starts a program as command runs it, with the same arguments, and answers at once \
-                 with its id. It runs on after this turn, and you are told in this conversation \
-                 when it has ended: there is no need to ask again and again. {background} run at \
-                 once, each for {} at most, and {background_per_day} start within 24 hours. What \
+                 with its id. It runs on after this turn. {} {background} run at once, each for {} at most, and {background_per_day} start within 24 hours. What \
                  needs another, such as a server and its tests, is started in one: sh -c \"server & \
                  tests\".",
+                promise(has_harness),
                 Time(*background_timeout)
             ),
             schema: command::schema(),
@@ -107,7 +119,10 @@ impl Background {
     /// Calls one of the tools; `None` where there is none of this name.
     pub async fn call(self: &Rc<Self>, tool: &str, arguments: &Arguments) -> Option<Answer> {
         let answer = match tool {
-            "start" => Call::of(arguments, &self.place).and_then(|call| self.start(&call)),
+            "start" => match Call::of(arguments, &self.place) {
+                Ok(call) => self.start(&call).await,
+                Err(why) => Err(why),
+            },
             "list" => refuse_unknown(arguments, &[]).and_then(|()| self.list()),
             "read" => refuse_unknown(arguments, &["id", "from"])
                 .and_then(|()| self.read(id_of(arguments)?, from_of(arguments)?)),
@@ -125,7 +140,7 @@ impl Background {
 }
 
 fn id_of(arguments: &Arguments) -> Result<&str, String> {
-    let id = arguments.get("id").and_then(Value::as_str);
+    let id = arguments.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
     id.ok_or_else(|| {
         "id has to be the one that start answered with; list has those there are".into()
     })

@@ -29,11 +29,12 @@ pub fn refusal(plan: &Plan, finder: &Finder<'_>, adding: Adding) -> Option<Strin
     let shown = shown::word(name);
     let real = real_or_written(&missing);
     if let Some(why) = never_listed(finder, plan, &real) {
+        let only = adding.advice_for_unlisted();
         return Some(if missing == path {
-            format!("{shown} may not run and can't be listed: {why}")
+            format!("{shown} may not run and can't be listed: {why}; {only}")
         } else {
             format!(
-                "{shown} may not run: it starts with {}, which can't be listed: {why}",
+                "{shown} may not run: it starts with {}, which can't be listed: {why}; {only}",
                 shown::word(&missing)
             )
         });

@@ -35,6 +35,24 @@ impl Adding {
             Adding::ByFlag => format!("add --command {}", shown::word(entry.written())),
         }
     }
+
+    /// What to do for folders that aren't open, as words of a command.
+    #[must_use]
+    pub fn reading(self, folders: &[String]) -> String {
+        match self {
+            Adding::ToSpec => format!("add {} to read in [files]", folders.join(", ")),
+            Adding::ByFlag => format!("add --read {}", folders.join(" --read ")),
+        }
+    }
+
+    /// What to do for what can't be listed.
+    #[must_use]
+    pub fn advice_for_unlisted(self) -> &'static str {
+        match self {
+            Adding::ToSpec => "only \"*\" in [commands] allow, any program, lets it run",
+            Adding::ByFlag => "only --command '*', any program, lets it run",
+        }
+    }
 }
 
 /// Why a real path inside can't be listed; `None` where it can.
@@ -123,7 +141,8 @@ impl<'a> Refusals<'a> {
                 .into();
         }
         if let Some(why) = never_listed(&self.finder, self.plan, &executed.real) {
-            return format!("it can't be listed: {why}");
+            let only = self.adding.advice_for_unlisted();
+            return format!("it can't be listed: {why}; {only}");
         }
         let asked = Path::new(OsStr::from_bytes(&executed.asked));
         let entry = self.finder.entry(asked, &executed.real);
