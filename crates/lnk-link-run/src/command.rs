@@ -1,5 +1,6 @@
 //! The `command` tool: a program, run to its end.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use lnk_sandbox::nearest::nearest;
@@ -18,6 +19,9 @@ pub type Arguments = Map<String, Value>;
 /// What a program's run takes, for `command` and `start` alike.
 const KEYS: [&str; 4] = ["program", "args", "input", "folder"];
 
+/// Characters of an unknown name that are shown.
+const MOST_SHOWN: usize = 64;
+
 /// What a tool answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -26,13 +30,15 @@ pub struct Answer {
     /// Whether it was refused, couldn't be started or took too long. A program that
     /// fails does what it does.
     pub is_error: bool,
+    /// The background command of whose end it tells, having stopped it.
+    pub stopped: Option<String>,
 }
 
 impl Answer {
     /// What was refused, or couldn't be done.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Answer {
-        Answer { text: text.into(), is_error: true }
+        Answer { text: text.into(), is_error: true, stopped: None }
     }
 }
 
@@ -94,11 +100,20 @@ pub fn refuse_unknown(arguments: &Arguments, keys: &[&str]) -> Result<(), String
     let Some(unknown) = arguments.keys().find(|key| !keys.contains(&key.as_str())) else {
         return Ok(());
     };
-    let shown = escaped_name(unknown.as_bytes());
+    let shown = cut(&escaped_name(unknown.as_bytes()));
     Err(match nearest(unknown, keys.iter().copied()) {
         Some(meant) => format!("{shown} is no argument of this: did you mean {meant}?"),
         None => format!("{shown} is no argument of this: it takes {}", keys.join(", ")),
     })
+}
+
+/// The beginning of a name that a client gave, as much as a line has room for.
+#[must_use]
+pub fn cut(shown: &str) -> String {
+    match shown.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown.to_owned(),
+    }
 }
 
 fn text<'a>(arguments: &'a Arguments, key: &str) -> Result<Option<&'a str>, String> {
@@ -138,16 +153,47 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// The most commands of a server that run at once: each has a sandbox of its own.
+pub const MOST_AT_ONCE: usize = 32;
+
+/// The commands that run.
+#[derive(Default)]
+pub struct AtOnce(Cell<usize>);
+
+impl AtOnce {
+    /// Counts one more until what this gives is dropped; `None` where there are as many
+    /// as may be.
+    fn enter(&self) -> Option<impl Drop + '_> {
+        struct Entered<'a>(&'a Cell<usize>);
+        impl Drop for Entered<'_> {
+            fn drop(&mut self) {
+                self.0.update(|running| running - 1);
+            }
+        }
+        (self.0.get() < MOST_AT_ONCE).then(|| {
+            self.0.update(|running| running + 1);
+            Entered(&self.0)
+        })
+    }
+}
+
 /// Runs a program to its end, or until it has taken too long or is `cancelled`.
 pub async fn command(
     arguments: &Arguments,
     place: &Place,
     limits: &Limits,
+    running: &AtOnce,
     cancelled: impl Future<Output = ()>,
 ) -> Answer {
     let call = match Call::of(arguments, place) {
         Ok(call) => call,
         Err(why) => return Answer::error(why),
+    };
+    let Some(_running) = running.enter() else {
+        return Answer::error(format!(
+            "{MOST_AT_ONCE} commands run already, which is as many as may: run this one when one \
+             has ended"
+        ));
     };
     match call.start(place, Streams::Apart) {
         Ok(running) => finish(running, limits, cancelled).await,
@@ -205,16 +251,17 @@ fn answer(why: &Why, end: &End, timeout: Duration, out: &Kept, err: &Kept) -> An
         (_, None, Some(status)) => (status_line(status), false),
         (_, None, None) => ("ended: its sandbox was killed from outside".into(), true),
     };
+    // First, so that nothing a program prints can pass for it.
     let mut text = first;
+    if !end.notices.is_empty() {
+        add(&mut text, "the sandbox", &end.notices.join("\n"));
+    }
     for (name, kept) in [("stdout", out), ("stderr", err)] {
         if !kept.is_empty() {
             add(&mut text, name, &kept.text());
         }
     }
-    if !end.notices.is_empty() {
-        add(&mut text, "the sandbox", &end.notices.join("\n"));
-    }
-    Answer { text, is_error }
+    Answer { text, is_error, stopped: None }
 }
 
 fn add(text: &mut String, name: &str, part: &str) {
