@@ -1,10 +1,12 @@
 //! The `command` tool: a program, run to its end.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lnk_sandbox::nearest::nearest;
 use lnk_sandbox::shown::{escaped, escaped_name};
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use crate::call::{Call, End, Running, Streams};
@@ -26,13 +28,15 @@ pub struct Answer {
     /// Whether it was refused, couldn't be started or took too long. A program that
     /// fails does what it does.
     pub is_error: bool,
+    /// The background command of whose end it tells, having stopped it.
+    pub stopped: Option<String>,
 }
 
 impl Answer {
     /// What was refused, or couldn't be done.
     #[must_use]
     pub fn error(text: impl Into<String>) -> Answer {
-        Answer { text: text.into(), is_error: true }
+        Answer { text: text.into(), is_error: true, stopped: None }
     }
 }
 
@@ -185,16 +189,35 @@ fn cut_to(word: &str, most: usize) -> String {
     }
 }
 
+/// The most commands of a server that run at once: each has a sandbox of its own. More
+/// wait for one of them to end.
+pub const MOST_AT_ONCE: usize = 32;
+
+/// The commands that run.
+pub struct AtOnce(Semaphore);
+
+impl Default for AtOnce {
+    fn default() -> AtOnce {
+        AtOnce(Semaphore::new(MOST_AT_ONCE))
+    }
+}
+
 /// Runs a program to its end, or until it has taken too long or is `cancelled`.
 pub async fn command(
     arguments: &Arguments,
     place: &Place,
     limits: &Limits,
+    running: &AtOnce,
     cancelled: impl Future<Output = ()>,
 ) -> Answer {
     let call = match Call::of(arguments, place) {
         Ok(call) => call,
         Err(why) => return Answer::error(why),
+    };
+    let mut cancelled = pin!(cancelled);
+    let _place = tokio::select! {
+        place = running.0.acquire() => place,
+        () = cancelled.as_mut() => return Answer::error("cancelled: it hadn't begun"),
     };
     match call.start(place, Streams::Apart) {
         Ok(running) => finish(running, limits, cancelled).await,
@@ -252,16 +275,17 @@ fn answer(why: &Why, end: &End, timeout: Duration, out: &Kept, err: &Kept) -> An
         (_, None, Some(status)) => (status_line(status), false),
         (_, None, None) => ("ended: its sandbox was killed from outside".into(), true),
     };
+    // First, so that nothing a program prints can pass for it.
     let mut text = first;
+    if !end.notices.is_empty() {
+        add(&mut text, "the sandbox", &end.notices.join("\n"));
+    }
     for (name, kept) in [("stdout", out), ("stderr", err)] {
         if !kept.is_empty() {
             add(&mut text, name, &kept.text());
         }
     }
-    if !end.notices.is_empty() {
-        add(&mut text, "the sandbox", &end.notices.join("\n"));
-    }
-    Answer { text, is_error }
+    Answer { text, is_error, stopped: None }
 }
 
 fn add(text: &mut String, name: &str, part: &str) {

@@ -13,15 +13,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lnk_sandbox::shown::{reason, word};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::getuid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+
+/// Bytes of a line that are written at once: `PIPE_BUF`.
+const AT_ONCE: usize = 4096;
 
 /// How long the harness may take to accept an event, and to close its connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,9 +62,52 @@ pub const ENDED: &str = "background_ended";
 #[derive(Clone, Debug)]
 pub enum Sink {
     /// A descriptor that was inherited.
-    Descriptor(Arc<File>),
+    Descriptor(Arc<Descriptor>),
     /// A socket that the harness listens on.
     Socket(PathBuf),
+}
+
+/// A descriptor that lines are written to, which others may write to as well: it stays
+/// as it is.
+#[derive(Debug)]
+pub struct Descriptor {
+    file: File,
+    /// The last line was given up in its middle.
+    is_cut: AtomicBool,
+}
+
+impl From<OwnedFd> for Descriptor {
+    fn from(file: OwnedFd) -> Self {
+        Descriptor { file: file.into(), is_cut: AtomicBool::new(false) }
+    }
+}
+
+impl Descriptor {
+    /// Writes a line, as far as the harness reads it in time.
+    fn write_line(&self, line: &[u8]) -> io::Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        if self.is_cut.load(Ordering::Relaxed) {
+            self.write_some(b"\n", give_up)?;
+            self.is_cut.store(false, Ordering::Relaxed);
+        }
+        for (at, part) in line.chunks(AT_ONCE).enumerate() {
+            self.write_some(part, give_up).inspect_err(|_| {
+                self.is_cut.store(at > 0, Ordering::Relaxed);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes what a pipe takes whole once it can be written to, pipe(7).
+    fn write_some(&self, part: &[u8], give_up: Instant) -> io::Result<()> {
+        let left = give_up.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::TimedOut)?;
+        let mut writable = [PollFd::new(&self.file, PollFlags::OUT)];
+        match poll(&mut writable, Some(&left))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => (&self.file).write_all(part),
+        }
+    }
 }
 
 impl Sink {
@@ -108,7 +156,7 @@ impl Sink {
 
     fn write(&self, line: &[u8]) -> io::Result<()> {
         match self {
-            Sink::Descriptor(file) => file.as_ref().write_all(line),
+            Sink::Descriptor(file) => file.write_line(line),
             Sink::Socket(path) => {
                 let mut stream = UnixStream::from(connected(path)?);
                 stream.write_all(line)?;

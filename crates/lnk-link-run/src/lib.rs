@@ -7,6 +7,7 @@ pub mod command;
 pub mod events;
 pub mod limits;
 pub mod mcp;
+pub mod mend;
 pub mod opens;
 pub mod output;
 pub mod place;

@@ -6,9 +6,10 @@
 //! what is added here is a transport that answers every line, whatever is on it.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{self, Arc, PoisonError};
 use std::time::Duration;
 
 use lnk_sandbox::nearest::nearest;
@@ -16,7 +17,7 @@ use lnk_sandbox::shown::escaped_name;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage,
     ClientNotification, ClientRequest, ContentBlock, GetMeta as _, Implementation, JsonRpcMessage,
-    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, RequestId,
     ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 #[expect(deprecated, reason = "the protocol's log messages go with the era that has them")]
@@ -26,12 +27,12 @@ use rmcp::transport::Transport;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt as _};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval_at};
 
-use crate::background::{Background, tools};
-use crate::command::{self, Answer, Arguments};
+use crate::background::{Background, Telling, tools};
+use crate::command::{self, Answer, Arguments, AtOnce};
 use crate::events::{Event, Sink};
 use crate::limits::{Limits, Size};
 use crate::opens::Opens;
@@ -104,9 +105,17 @@ where
         tokio::task::spawn_local(background.clone().tell(run.events.clone(), ended));
     }
     let wants_log = Rc::new(Cell::new(true));
-    let server = Server { run, gone: is_gone, wants_log: wants_log.clone() };
+    let awaited = Awaited::default();
+    let lines = Lines::new(read, write, gone, awaited.clone());
+    let server = Server {
+        run,
+        gone: is_gone,
+        wants_log: wants_log.clone(),
+        awaited,
+        running: AtOnce::default(),
+    };
     // It fails only where the client is gone before it said anything.
-    if let Ok(running) = server.serve(Lines::new(read, write, gone)).await {
+    if let Ok(running) = server.serve(lines).await {
         tokio::task::spawn_local(log(running.peer().clone(), ends, wants_log));
         let _ = running.waiting().await;
     }
@@ -136,6 +145,15 @@ struct Server {
     gone: watch::Receiver<bool>,
     /// Whether the client wants log messages that are no warnings.
     wants_log: Rc<Cell<bool>>,
+    awaited: Awaited,
+    running: AtOnce,
+}
+
+/// Who hears that the answer to a request was written out.
+type Awaited = Arc<sync::Mutex<HashMap<RequestId, oneshot::Sender<()>>>>;
+
+fn lock(awaited: &Awaited) -> sync::MutexGuard<'_, HashMap<RequestId, oneshot::Sender<()>>> {
+    awaited.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ServerHandler for Server {
@@ -186,12 +204,17 @@ impl ServerHandler for Server {
             }
         };
         let answer = tokio::select! {
-            answer = self.run.call(&params.name, &arguments, cancelled) => answer,
+            answer = self.run.call(&params.name, &arguments, &self.running, cancelled) => answer,
             never = tell_progress(&context) => never,
         };
         // Whoever gave the call up doesn't read what stands before its answer.
-        let background = self.run.background.as_ref().filter(|_| !context.ct.is_cancelled());
-        let news = background.and_then(|background| background.news());
+        let is_heard = !context.ct.is_cancelled() && !*self.gone.borrow();
+        let background = self.run.background.as_ref();
+        let mut telling = background.map(|background| background.telling(answer.stopped));
+        let news = telling.as_mut().filter(|_| is_heard).and_then(Telling::news);
+        if let Some(telling) = telling.filter(|telling| is_heard && !telling.is_empty()) {
+            self.told_once_written(&context, telling);
+        }
         let text = match news {
             Some(news) => format!("{news}\n\n--- the answer to this call ---\n{}", answer.text),
             None => answer.text,
@@ -202,6 +225,25 @@ impl ServerHandler for Server {
             false => CallToolResult::success(content),
         };
         Ok(result.into())
+    }
+}
+
+impl Server {
+    /// Waits for the answer to be written out, with which it has told. An answer that
+    /// the library drops, as its request was given up, never is.
+    fn told_once_written(&self, context: &RequestContext<RoleServer>, telling: Telling) {
+        let (written, is_written) = oneshot::channel();
+        let (id, given_up_or_sent) = (context.id.clone(), context.ct.clone());
+        let awaited = self.awaited.clone();
+        lock(&awaited).insert(id.clone(), written);
+        tokio::task::spawn_local(async move {
+            // In the same breath the answer is handed to the transport, or dropped.
+            given_up_or_sent.cancelled().await;
+            drop(lock(&awaited).remove(&id));
+            if is_written.await.is_ok() {
+                telling.is_told();
+            }
+        });
     }
 }
 
@@ -305,6 +347,7 @@ impl Run {
         &self,
         name: &str,
         arguments: &Arguments,
+        running: &AtOnce,
         cancelled: impl Future<Output = ()>,
     ) -> Answer {
         let name = name.strip_prefix(PREFIX).unwrap_or(name);
@@ -313,7 +356,7 @@ impl Run {
         {
             return answer;
         }
-        command::command(arguments, &self.place, &self.limits, cancelled).await
+        command::command(arguments, &self.place, &self.limits, running, cancelled).await
     }
 }
 
@@ -491,12 +534,29 @@ struct Lines<R, W> {
     /// What came of the next line, or of one that is too long its beginning.
     line: Vec<u8>,
     is_too_long: bool,
-    write: Arc<Mutex<W>>,
+    write: Arc<Out<W>>,
+    awaited: Awaited,
     /// An answer of our own that is being written.
     answering: Option<JoinHandle<()>>,
     /// Whether the library serves requests: before, a notification would end it.
     is_open: bool,
+}
+
+/// The client's end to write to.
+struct Out<W> {
+    write: Mutex<W>,
+    /// What waits to be written, by [`cost`].
+    waiting: watch::Sender<usize>,
+    /// Whether the client is gone: it has closed its end, or can't be written to.
     gone: watch::Sender<bool>,
+}
+
+/// The most that may wait to be written, in bytes; then nothing more is read.
+const MOST_WAITING: usize = 8 << 20;
+
+/// What a line takes while it waits: its bytes, and what the library keeps of it.
+fn cost(line: &[u8]) -> usize {
+    line.len() + 1024
 }
 
 impl<R, W> Lines<R, W>
@@ -504,15 +564,16 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    fn new(read: R, write: W, gone: watch::Sender<bool>) -> Self {
+    fn new(read: R, write: W, gone: watch::Sender<bool>, awaited: Awaited) -> Self {
+        let (write, waiting) = (Mutex::new(write), watch::Sender::new(0));
         Lines {
             read: BufReader::with_capacity(64 << 10, read),
             line: Vec::new(),
             is_too_long: false,
-            write: Arc::new(Mutex::new(write)),
+            write: Arc::new(Out { write, waiting, gone }),
+            awaited,
             answering: None,
             is_open: false,
-            gone,
         }
     }
 
@@ -533,6 +594,21 @@ where
             if end.is_some() {
                 return true;
             }
+        }
+    }
+
+    /// As [`next_line`](Self::next_line), as soon as a client that writes has read enough
+    /// of what it was answered. `false` as well once it can't be written to.
+    async fn wait_for_line(&mut self) -> bool {
+        let (mut waiting, mut gone) = (self.write.waiting.subscribe(), self.write.gone.subscribe());
+        tokio::select! {
+            biased;
+            _ = gone.wait_for(|gone| *gone) => false,
+            line = async {
+                // Its sender is held here.
+                let _ = waiting.wait_for(|waiting| *waiting <= MOST_WAITING).await;
+                self.next_line().await
+            } => line,
         }
     }
 
@@ -574,8 +650,17 @@ where
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let write = Arc::clone(&self.write);
-        async move { write_line(&write, serde_json::to_vec(&item)?).await }
+        let written = match &item {
+            JsonRpcMessage::Response(answer) => lock(&self.awaited).remove(&answer.id),
+            _ => None,
+        };
+        let line = serde_json::to_vec(&item).map(|line| self.write.clone().line(line));
+        async move {
+            line?.await?;
+            // Nobody waits where the server is ending.
+            written.map(|written| written.send(()));
+            Ok(())
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
@@ -585,34 +670,65 @@ where
                 let _ = answering.await;
                 self.answering = None;
             }
-            if !self.next_line().await {
-                self.gone.send_replace(true);
+            if !self.wait_for_line().await {
+                self.write.gone.send_replace(true);
                 return None;
             }
             match self.take_line() {
                 Line::Message(message) if self.opens(&message) => return Some(*message),
                 Line::Message(_) | Line::Nothing => {}
                 Line::Answer(json) => {
-                    let write = Arc::clone(&self.write);
                     let line = serde_json::to_vec(&json).expect("JSON is text");
-                    self.answering = Some(tokio::spawn(async move {
-                        // Who has closed its end is about to close the other.
-                        let _ = write_line(&write, line).await;
-                    }));
+                    let line = self.write.clone().line(line);
+                    // A client that can't be written to is gone, which ends all.
+                    self.answering = Some(tokio::spawn(async { drop(line.await) }));
                 }
             }
         }
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        self.gone.send_replace(true);
-        self.write.lock().await.shutdown().await
+        self.write.gone.send_replace(true);
+        self.write.write.lock().await.shutdown().await
     }
 }
 
-async fn write_line<W: AsyncWrite + Unpin>(write: &Mutex<W>, mut line: Vec<u8>) -> io::Result<()> {
-    line.push(b'\n');
-    let mut write = write.lock().await;
-    write.write_all(&line).await?;
-    write.flush().await
+impl<W: AsyncWrite + Unpin> Out<W> {
+    /// Writes a line, which waits from now on.
+    fn line(self: Arc<Self>, mut line: Vec<u8>) -> impl Future<Output = io::Result<()>> {
+        line.push(b'\n');
+        let waits = Waits::new(self, cost(&line));
+        async move {
+            let written = waits.out.write(&line).await;
+            if written.is_err() {
+                waits.out.gone.send_replace(true);
+            }
+            written
+        }
+    }
+
+    async fn write(&self, line: &[u8]) -> io::Result<()> {
+        let mut write = self.write.lock().await;
+        write.write_all(line).await?;
+        write.flush().await
+    }
+}
+
+/// A line that waits to be written, until it is dropped.
+struct Waits<W> {
+    out: Arc<Out<W>>,
+    cost: usize,
+}
+
+impl<W> Waits<W> {
+    fn new(out: Arc<Out<W>>, cost: usize) -> Self {
+        out.waiting.send_modify(|waiting| *waiting += cost);
+        Waits { out, cost }
+    }
+}
+
+impl<W> Drop for Waits<W> {
+    fn drop(&mut self) {
+        self.out.waiting.send_modify(|waiting| *waiting -= self.cost);
+    }
 }

@@ -18,6 +18,7 @@ use lnk_sandbox::{Caller, Error, Notice, Renderer, Request};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, setsid};
 
 use crate::call::{GRACE, Said};
+use crate::mend::mend;
 use crate::place::{Place, Whose, real_folder};
 use crate::programs::not_found;
 
@@ -71,7 +72,11 @@ pub fn supervise(order: Order, caller: &Caller) -> u8 {
         Notice::Hint(_) => {}
     };
     let outcome = end_with(order.server)
-        .and_then(|()| request(order.whose, order.usual, order.program, caller))
+        .and_then(|()| Place::find(order.whose, caller))
+        .and_then(|place| {
+            mend(&place.work()).into_iter().for_each(|line| say(&Said::Notice(line)));
+            request(&place, order.usual, order.program, caller)
+        })
         .and_then(|request| {
             match not_found(&request.program, request.programs.as_deref(), caller) {
                 Some(why) => Err(why),
@@ -128,19 +133,18 @@ pub fn refuse_never_opened(whose: &Whose, caller: &Caller) -> Result<(), String>
 /// A line for what can't be granted, such as a folder that is never opened.
 pub fn check(place: &Place, caller: &Caller) -> Result<(), String> {
     let nothing = vec!["true".into()];
-    let request = request(place.whose.clone(), place.usual.clone(), nothing, caller)?;
+    let request = request(place, place.usual.clone(), nothing, caller)?;
     let caller = Caller { cwd: place.files.clone(), ..caller.clone() };
     Policy::new(&request, &caller).map(drop).map_err(line)
 }
 
 fn request(
-    whose: Whose,
+    place: &Place,
     usual: Vec<String>,
     program: Vec<OsString>,
     caller: &Caller,
 ) -> Result<Request, String> {
     let renderer = renderer(caller.var("LNK_SANDBOX_MOUNTS"))?;
-    let place = Place::find(whose, caller)?;
     let request = match &place.spec {
         // The spec that the server knew is gone; an empty list would let anything run.
         None if usual.is_empty() => {
@@ -153,7 +157,7 @@ fn request(
             flags.commands.allow = entries.map_err(|error| error.to_string())?;
             spec_file::request_of_flags(&flags, program, renderer).map_err(line)?
         }
-        Some(spec) => of_spec(spec.as_ref(), &place, program, renderer, caller)?,
+        Some(spec) => of_spec(spec.as_ref(), place, program, renderer, caller)?,
     };
     let request = Request { grace: GRACE, processes: Some(PROCESSES), ..request };
     Ok(place.opened_in(request))

@@ -294,3 +294,22 @@ fn twenty_at_once_all_answer() {
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     });
 }
+
+#[test]
+fn what_a_program_leaves_keeps_no_later_call_from_running() {
+    each(|env| {
+        let mut client = Client::of_project(env);
+        for (leaves, aside) in [
+            ("python3 -c 'import os; os.mkfifo(\"work/.exrc\")'", "work/.exrc was set aside"),
+            ("ln -s . work/.nvimrc", "work/.nvimrc was set aside"),
+            ("ln -s loop work/mise.toml; ln -s loop work/loop", "work/mise.toml was set aside"),
+            ("mkdir work/.mise.toml; ln -s x work/.mise.toml/x", "work/.mise.toml was set aside"),
+        ] {
+            client.sh(leaves).ok();
+            client.sh("true").ok().has(aside);
+            client.sh("true").ok().has_not("set aside");
+        }
+        client.sh("chmod 0 work").ok();
+        client.sh("echo x > work/f").ok();
+    });
+}

@@ -2,6 +2,8 @@
 
 mod session;
 
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -190,5 +192,29 @@ fn a_call_has_neither_the_clients_terminal_nor_its_descriptors() {
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         let (session, terminal) = (fields[3], fields[4]);
         assert_eq!((session, terminal), (supervisor, "0"), "{stat}");
+    });
+}
+
+#[test]
+fn a_client_that_cant_be_written_to_is_gone() {
+    each(|env| {
+        let mut child = std::process::Command::new(env.lnk_path())
+            .args(["--folder", "."])
+            .env_clear()
+            .env("HOME", env.home())
+            .env("LNK_SANDBOX_MOUNTS", env.mounts.name())
+            .current_dir(env.project())
+            .uid(env.user.uid)
+            .gid(env.user.gid)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        drop(child.stdout.take());
+        let mut stdin = child.stdin.take().expect("piped");
+        // Not a message, which is answered at once.
+        stdin.write_all(b"x\n").expect("the server reads");
+        assert!(child.wait().expect("own child").success());
+        drop(stdin);
     });
 }

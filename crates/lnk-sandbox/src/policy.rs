@@ -108,10 +108,12 @@ impl Policy {
             refuse_read_only_mount(own("write"), &held)?;
             add(&mut grants, Grant { asked: own("write"), held, write: true, dot_files: false });
         }
+        let mut of_spec: Vec<OfSpec> = Vec::new();
         for (key, paths, write) in [("write", &request.write, true), ("read", &request.read, false)]
         {
             for typed in paths {
                 let (asked, held) = open(key, typed)?;
+                of_spec.extend(OfSpec::of(asked, &held));
                 never.judge(asked, &held, &mounts)?;
                 if write {
                     refuse_read_only_mount(asked, &held)?;
@@ -130,6 +132,7 @@ impl Policy {
         }
         for typed in &request.write_dot_files {
             let (asked, held) = open("write_dot_files", typed)?;
+            of_spec.extend(OfSpec::of(asked, &held));
             let grant = grants.iter_mut().find(|grant| grant.write && grant.held.real == held.real);
             let grant = grant.ok_or_else(|| {
                 let typed = shown::word(typed);
@@ -142,7 +145,8 @@ impl Policy {
         }
         let mut hides = Vec::new();
         for typed in &request.hide {
-            let (_, held) = open("hide", typed)?;
+            let (asked, held) = open("hide", typed)?;
+            of_spec.extend(OfSpec::of(asked, &held));
             links.extend_from_slice(&held.links);
             let names = mounts.names_of_all_of(&held.real);
             let others = names.iter().filter(|path| **path != held.real);
@@ -167,6 +171,9 @@ impl Policy {
             keep(&mut grants, real, &mounts)?;
         }
         grants.sort_by(|a, b| a.held.real.cmp(&b.held.real));
+        let opened: Vec<(&Path, bool)> =
+            grants.iter().map(|grant| (grant.held.real.as_path(), grant.write)).collect();
+        of_spec.iter().try_for_each(|path| path.refuse_movable(&opened, &mounts))?;
 
         request.network.check()?;
         warnings.extend(request.network.warning());
@@ -363,6 +370,58 @@ fn open(
         )));
     }
     Ok((asked, held))
+}
+
+/// A path that a spec names: where it leads is asked anew at each run.
+struct OfSpec {
+    asked: Asked,
+    typed: PathBuf,
+    real: PathBuf,
+    links: Vec<Link>,
+}
+
+impl OfSpec {
+    fn of(asked: Asked, held: &Held) -> Option<OfSpec> {
+        matches!(asked.by, By::Spec).then(|| OfSpec {
+            asked,
+            typed: held.typed.clone(),
+            real: held.real.clone(),
+            links: held.links.clone(),
+        })
+    }
+
+    fn refuse_movable(&self, opened: &[(&Path, bool)], mounts: &Mounts) -> Result<()> {
+        let movable = movable(&self.links, &self.real, opened, mounts);
+        movable.map_or(Ok(()), |why| {
+            Err(Error::Refused(format!("{} {}: {why}", self.asked, shown::word(&self.typed))))
+        })
+    }
+}
+
+/// Why a spec's path can't be followed: one of the links on its way lies in what the
+/// sandbox writes, so that its program would choose what the next run opens or hides.
+/// `opened` are the grants by real path, with whether each may be written; the nearest
+/// one counts.
+pub(crate) fn movable(
+    links: &[Link],
+    real: &Path,
+    opened: &[(&Path, bool)],
+    mounts: &Mounts,
+) -> Option<String> {
+    let writes = |folder: &Path| {
+        let around = opened.iter().filter(|(grant, _)| folder.starts_with(grant));
+        around.max_by_key(|(grant, _)| grant.components().count()).is_some_and(|(_, write)| *write)
+    };
+    let link = links.iter().find(|link| {
+        let folder = link.at.parent().unwrap_or(Path::new("/"));
+        mounts.names_of(folder).iter().any(|name| writes(name))
+    })?;
+    Some(format!(
+        "the link {} on its way is in a folder that the sandbox may write, so a program could lead \
+         it elsewhere; it leads to {} now: name that instead",
+        shown::word(&link.at),
+        shown::word(real)
+    ))
 }
 
 /// A sandbox that writes its own spec would open the next one.

@@ -169,7 +169,6 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
     let appeared = placeholders.as_ref().map(Placeholders::occupied).unwrap_or_default();
     let removed = placeholders.map_or(Ok(()), Placeholders::remove);
     let ended = ended.map_err(not_ready)?;
-    removed.map_err(failed("the empty folders in place of dot files"))?;
     let (unheard, uncounted) = (ended.unheard_programs, ended.uncounted);
     let unlogged = ended.carried.map_or(0, |carried| carried.unlogged);
     let accepted = ssh.as_ref().map(|ssh| ssh.keep(&ended.host_keys)).transpose();
@@ -184,6 +183,9 @@ pub fn run(request: &Request, caller: &Caller, on_notice: &dyn Fn(Notice)) -> Re
         Told::Started(learner) => outcome.learnt = Some(learner.learnt(outcome.status, unheard)),
     }
     outcome.warnings = appeared.iter().map(|path| appeared_notice(path)).collect();
+    // The program has run, and may be why: its end is told all the same.
+    let left = removed.map_err(failed("the empty folders in place of dot files")).err();
+    outcome.warnings.extend(left.map(|error| error.to_string()));
     // The program has run: that it will be asked again isn't the end of it.
     outcome.warnings.extend(match accepted {
         Ok(lines) => lines.unwrap_or_default(),

@@ -21,7 +21,7 @@ use crate::mountinfo::Mounts;
 use crate::network::{NOT_REACHED, Network, OWN, refuse_unreachable};
 use crate::never::{Asked, By, Never};
 use crate::paths::{Held, Identity, Link, real_or_written, walk};
-use crate::policy::{home_folder, refuse_read_only_mount, refuse_the_spec_itself};
+use crate::policy::{home_folder, movable, refuse_read_only_mount, refuse_the_spec_itself};
 use crate::programs::Finder;
 use crate::request::{Agreed, Renderer, Request};
 use crate::state::Home;
@@ -140,6 +140,7 @@ impl SpecFile {
         self.refuse_unreachable(flags)?;
         self.refuse_dot_files_not_written(&grants.files, flags, caller)?;
         let (writable, opened) = self.opened_with(&grants.files, flags, caller);
+        self.refuse_movable(flags, &writable, &opened, &mounts)?;
         let finder = Finder::new(caller, &mounts, writable, opened);
         let replaced = is_replaced(flags, "commands", "allow");
         let found = |typed| self.found(typed, replaced, &finder);
@@ -317,6 +318,33 @@ impl SpecFile {
             shown::word(typed)
         );
         Err(self.refused("files", "write_dot_files", Some(typed), &why))
+    }
+
+    /// Refuses a path that a program of the sandbox could lead elsewhere for the next
+    /// run: nobody would be asked.
+    fn refuse_movable(
+        &self,
+        flags: &Spec,
+        writable: &[PathBuf],
+        opened: &[PathBuf],
+        mounts: &Mounts,
+    ) -> Result<()> {
+        let opened: Vec<(&Path, bool)> =
+            opened.iter().map(|real| (real.as_path(), writable.contains(real))).collect();
+        let kept = |(key, _): &(&'static str, _)| !is_replaced(flags, "files", key);
+        for (key, paths) in keys(&self.spec.files).into_iter().filter(kept) {
+            for path in paths {
+                let walked = walk(&path.absolute(self.home_or_root(), self.folder()));
+                // What can't be followed is refused where it is opened.
+                let Ok(walked) = walked else { continue };
+                if let Some(why) = movable(&walked.links, &walked.real, &opened, mounts) {
+                    let typed = path.as_path();
+                    let why = format!("[files] {key} {}: {why}", shown::word(typed));
+                    return Err(self.refused("files", key, Some(typed), &why));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What is open to write, and to read or write, by real path: flags decide as

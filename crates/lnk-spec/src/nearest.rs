@@ -1,12 +1,21 @@
 //! The right name for one that was mistyped.
 
+/// Characters of the longest name that is compared: nobody mistypes a longer one, and
+/// comparing takes as much room as both are long.
+const MOST: usize = 64;
+
 /// The candidate that is at most two slips from `typed`, and for short names
 /// one: fewer letters right than that, and a suggestion would mislead.
 #[must_use]
 pub fn nearest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let is_short = |name: &str| name.chars().nth(MOST).is_none();
+    if !is_short(typed) {
+        return None;
+    }
     let slips = (typed.chars().filter(|c| *c != '-').count() / 3).min(2);
     candidates
         .into_iter()
+        .filter(|candidate| is_short(candidate))
         .map(|candidate| (distance(typed, candidate), candidate))
         .filter(|(distance, _)| *distance <= slips)
         .min_by_key(|(distance, _)| *distance)
@@ -82,6 +91,15 @@ mod tests {
         ] {
             assert_eq!(nearest(typed, FLAGS), None, "{typed}");
         }
+    }
+
+    #[test]
+    fn what_no_name_is_as_long_as_isnt_compared() {
+        let name = "n".repeat(MOST);
+        assert_eq!(nearest(&name[1..], [name.as_str()]), Some(name.as_str()));
+        let long = "n".repeat(MOST + 1);
+        assert_eq!(nearest(&long, [name.as_str()]), None);
+        assert_eq!(nearest(&name, [long.as_str()]), None);
     }
 
     #[test]

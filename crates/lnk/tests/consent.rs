@@ -163,12 +163,16 @@ fn what_changes_while_it_is_asked_isnt_run() {
     each!(|env| {
         env.folder("a");
         env.folder("b");
-        for (change, why) in [
-            ("ln -sfn b link", "it leads elsewhere now than when it was looked at"),
-            ("cp app.toml new; mv new app.toml", "app.toml changed meanwhile"),
+        for (keys, change, why) in [
+            (
+                "read = ['.']\nwrite = ['link']",
+                "ln -sfn b link",
+                "it leads elsewhere now than when it was looked at",
+            ),
+            ("write = ['.']", "cp app.toml new; mv new app.toml", "app.toml changed meanwhile"),
         ] {
             env.sh("ln -sfn a link").run().ok();
-            write(env, "write = ['link', '.']");
+            write(env, keys);
             let mut terminal = asked(env);
             env.sh(change).run().ok();
             terminal.line("y").shows(why);

@@ -42,6 +42,49 @@ fn refused(env: &TestEnv, spec: &str, why: &str) -> Run {
     sh(env, &[], "echo ran").fails_with(125).prints("").stderr_has(why)
 }
 
+/// A program would choose by it what the next run opens, which nobody is asked about
+/// where `--yes` is given.
+#[test]
+fn no_path_goes_through_a_link_that_a_program_may_move() {
+    each!(|env| {
+        env.sh("mkdir -p own/data own/deep; ln -s data own/link; ln -s own/data fixed; mkdir -p far/in").run().ok();
+        env.write("own/data/f", "in data");
+        env.sh("ln -s ../../own/data own/deep/far").run().ok();
+        for (keys, link) in [
+            ("write = ['own']\nread = ['own/link']", "own/link"),
+            ("write = ['own']\nread = ['own/link/f']", "own/link"),
+            ("write = ['own', 'own/link']", "own/link"),
+            ("write = ['own']\nread = ['own/deep/far']", "own/deep/far"),
+            ("write = ['own']\nhide = ['own/link']", "own/link"),
+            ("write = ['own', 'own/data']\nwrite_dot_files = ['own/link']", "own/link"),
+        ] {
+            files(env, keys);
+            let link = env.project().join(link);
+            let why = format!("the link {} on its way is in a folder", link.display());
+            sh(env, &[], "echo ran").fails_with(125).prints("").stderr_has(&why);
+            sh(env, &[], "echo ran").stderr_has("own/data");
+        }
+        // Flags write as well.
+        files(env, "read = ['.', 'own/link']");
+        sh(env, &[], "cat own/data/f").ok().prints("in data");
+        let by_flag = sh(env, &["--write", "own"], "echo ran");
+        by_flag.fails_with(125).prints("").stderr_has("name that instead");
+        // A link that nothing inside may move is followed, and so is what it leads to.
+        for keys in [
+            "write = ['own']\nread = ['.', 'fixed']",
+            "write = ['own']\nread = ['.', 'own/deep', 'own/deep/far']",
+            "write = ['own/deep']\nread = ['.', 'own/link']",
+        ] {
+            files(env, keys);
+            sh(env, &[], "cat own/data/f").ok().prints("in data");
+        }
+        // A plain folder on the way is one no more where a program made it a link.
+        files(env, "write = ['own']\nread = ['.', 'own/data/..']");
+        sh(env, &[], "mv own/data own/was; ln -s ../far/in own/data").ok();
+        sh(env, &[], "echo ran").fails_with(125).prints("").stderr_has("name that instead");
+    });
+}
+
 #[test]
 fn flags_print_a_spec_to_start_from() {
     each!(|env| {

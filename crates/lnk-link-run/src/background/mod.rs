@@ -77,8 +77,63 @@ struct Live {
 #[derive(Clone, Copy, Default)]
 struct Untold {
     is_logged: bool,
-    /// The harness is being given it.
+    /// The harness is being given it, or an answer that has it is being written.
     is_on_its_way: bool,
+}
+
+/// The ends that one answer tells of. They are told once it was written out; where this
+/// is dropped before, they are still to be told.
+pub struct Telling {
+    background: Rc<Background>,
+    ids: Vec<String>,
+}
+
+impl Telling {
+    /// What the agent is to be told of before anything else: the ends of commands that it
+    /// wasn't told of yet.
+    pub fn news(&mut self) -> Option<String> {
+        let background = self.background.clone();
+        // Its end doesn't stand before the answer that it has started.
+        let just_started = background.just_started.take();
+        let mut messages = Vec::new();
+        for (id, record) in background.still_untold() {
+            if Some(&id) == just_started.as_ref() {
+                continue;
+            }
+            messages.push(background.message(&record));
+            self.add(id);
+        }
+        (!messages.is_empty()).then(|| messages.join("\n\n"))
+    }
+
+    fn add(&mut self, id: String) {
+        self.background.set(&id, |untold| untold.is_on_its_way = true);
+        self.ids.push(id);
+    }
+
+    /// Whether it tells of none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The answer was written out.
+    pub fn is_told(mut self) {
+        for id in std::mem::take(&mut self.ids) {
+            self.background.has_told(&id);
+        }
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        for id in &self.ids {
+            self.background.set(id, |untold| untold.is_on_its_way = false);
+        }
+        if !self.ids.is_empty() {
+            self.background.news.notify_one();
+        }
+    }
 }
 
 impl Background {
@@ -352,15 +407,14 @@ impl Background {
             record.why_unkept = output.why_unkept().map(str::to_owned);
         }
         // Of one that was stopped the answer to that tells.
-        let is_told = end.how == How::Stopped;
-        record.told = is_told.then(now);
+        let is_on_its_way = end.how == How::Stopped;
         record.end = Some(end);
         let id = record.id.clone();
         self.write(&record);
         self.live.borrow_mut().remove(&id);
+        self.untold.borrow_mut().insert(id, Untold { is_on_its_way, ..Untold::default() });
         live.ended.send_replace(true);
-        if !is_told {
-            self.untold.borrow_mut().insert(id, Untold::default());
+        if !is_on_its_way {
             self.news.notify_one();
         }
     }
@@ -496,23 +550,35 @@ impl Background {
             ));
         }
         let record = self.own(id)?;
-        self.has_told(id);
         Ok(self.message(&record))
     }
 
-    /// What the agent is to be told of before anything else: the ends of commands that it
-    /// wasn't told of yet. They are told with this.
-    pub fn news(&self) -> Option<String> {
-        // Its end doesn't stand before the answer that it has started.
-        let just_started = self.just_started.take();
-        let mut ids = self.ids(|it| !it.is_on_its_way);
-        ids.retain(|id| Some(id) != just_started.as_ref());
-        let mut messages = Vec::new();
-        for id in ids {
-            messages.extend(self.own(&id).map(|record| self.message(&record)));
-            self.has_told(&id);
+    /// What the answer to a call tells: the end of the command that it stopped, if any,
+    /// and what [`Telling::news`] adds.
+    #[must_use]
+    pub fn telling(self: &Rc<Self>, stopped: Option<String>) -> Telling {
+        let mut telling = Telling { background: self.clone(), ids: Vec::new() };
+        stopped.into_iter().for_each(|id| telling.add(id));
+        telling
+    }
+
+    /// Ends that are to be told and aren't on their way. Another server of the
+    /// conversation may have told them meanwhile.
+    fn still_untold(&self) -> Vec<(String, Record)> {
+        let ids = self.ids(|untold| !untold.is_on_its_way);
+        if ids.is_empty() {
+            return Vec::new();
         }
-        (!messages.is_empty()).then(|| messages.join("\n\n"))
+        // Where it can't be had, a second time is better than none.
+        let _locked = self.store.lock();
+        let record = |id: String| match self.own(&id) {
+            Ok(record) if record.told.is_none() => Some((id, record)),
+            _ => {
+                self.untold.borrow_mut().remove(&id);
+                None
+            }
+        };
+        ids.into_iter().filter_map(record).collect()
     }
 
     /// Tells of ends as they come, for as long as the server runs: each once to `log`,
@@ -541,8 +607,11 @@ impl Background {
     }
 
     fn log(&self, log: &mpsc::UnboundedSender<Event>) {
-        for id in self.ids(|untold| !untold.is_logged) {
-            let Ok(record) = self.own(&id) else { continue };
+        let is_logged = |id: &str| self.untold.borrow().get(id).is_some_and(|it| it.is_logged);
+        for (id, record) in self.still_untold() {
+            if is_logged(&id) {
+                continue;
+            }
             // Nobody listens where the client has gone.
             let _ = log.send(self.event(&record));
             self.set(&id, |untold| untold.is_logged = true);
@@ -550,8 +619,11 @@ impl Background {
     }
 
     async fn hand_on(&self, sink: &Sink) {
-        for id in self.ids(|_| true) {
-            let Ok(record) = self.own(&id) else { continue };
+        for (id, record) in self.still_untold() {
+            // An answer may have it by now.
+            if self.untold.borrow().get(&id).is_none_or(|untold| untold.is_on_its_way) {
+                continue;
+            }
             self.set(&id, |untold| untold.is_on_its_way = true);
             let is_taken = sink.send(&self.event(&record)).await;
             self.set(&id, |untold| untold.is_on_its_way = false);

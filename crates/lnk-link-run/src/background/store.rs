@@ -98,15 +98,17 @@ pub struct Locked<'s> {
 }
 
 impl Locked<'_> {
-    /// Whether a server runs.
+    /// Whether a server runs: only where its file isn't there, or isn't locked, it
+    /// surely doesn't.
     #[must_use]
     pub fn is_alive(&self, server: &str) -> bool {
         let path = self.store.folder.join(SERVERS).join(server);
         server == self.store.server
             || is_id(server)
-                && File::open(path).is_ok_and(|file| {
-                    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-                })
+                && match File::open(path) {
+                    Ok(file) => file.try_lock_shared().is_err(),
+                    Err(error) => error.kind() != io::ErrorKind::NotFound,
+                }
     }
 
     /// Forgets servers that have ended.

@@ -132,8 +132,9 @@ impl Background {
             },
             _ => return None,
         };
+        let stopped = (tool == "stop").then(|| id_of(arguments).ok().map(str::to_owned)).flatten();
         Some(match answer {
-            Ok(text) => Answer { text, is_error: false },
+            Ok(text) => Answer { text, is_error: false, stopped },
             Err(why) => Answer::error(why),
         })
     }
