@@ -790,9 +790,9 @@ fn lnk_sandbox_key() {
     sandbox whose SSH server is at another port has it from then on. A spec has one
     once you agreed to what it opens.
 
-    key exits with 0, and with 125 where there is no key.
-
     With --forget it forgets the host key of a server instead, which was changed.
+
+    key exits with 0, and with 125 where there is no key.
 
     Usage: lnk sandbox key [OPTIONS] <--spec <FILE>|--write <PATH>|--name <NAME>>
 
