@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use lnk_spec::number::Rate as PerMinute;
 use lnk_spec::shown::{reason, word};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -30,7 +31,7 @@ use crate::gate::{Closing, Gate, Whose, until};
 use crate::log::{FILE, Log};
 use crate::paused::{Lasting, State};
 use crate::policy::{Asked, Policy, Reach, Refusal, Target};
-use crate::rate::Rate;
+use crate::rate::{Rate, Shared};
 use crate::refused::ToldCalls;
 use crate::room::{Held, Room};
 use crate::traffic::{Carried, Traffic};
@@ -164,13 +165,16 @@ impl Wire {
             let _ = closings.send(closing);
             let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
         };
+        let rate =
+            policy.internet.per_minute.map(|most| Minute::new(settings, &whose.lasting, most));
+        let rate = rate.transpose().map_err(on(settings.to_owned()))?;
         let gate = Arc::new(Gate::new(whose, Some(state), Box::new(on_closed)));
         gate.look(None);
         let watching = Serving::watch(control, Arc::clone(&gate), Arc::clone(&traffic))?;
         let (counted, its) = (Arc::clone(&traffic), Arc::clone(&gate));
         let (tell, told) = tokio::sync::mpsc::channel(UNHEARD);
         let calls = move || {
-            let calls = Rc::new(judged_calls(policy, log, counted, its));
+            let calls = Rc::new(judged_calls(policy, log, counted, its, rate));
             spawn_local(refuse_unheard(told, Rc::clone(&calls)));
             calls
         };
@@ -379,18 +383,34 @@ async fn count_on(calls: Rc<Calls>) {
 }
 
 /// The calls of the product: by the policy and rate, to what the dialler reaches.
-fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>, gate: Arc<Gate>) -> Calls {
-    let dialer = Rc::new(Dialer::new(policy.internet.way_out(), Arc::clone(&gate.connections)));
-    let endpoints = Endpoints::new(policy.clone());
-    let rate = policy.internet.per_minute.map(|most| (most, RefCell::new(Rate::new(most))));
-    let routes = Rc::clone(&dialer);
-    let judge = move |target: &Target, asked: Asked| {
-        let refused = |refusal| forbidden(routes.retold(target, refusal));
-        policy.judge(target, asked).map_err(refused)
-    };
-    let admit = move || -> Result<(), Answer> {
-        let Some((most, rate)) = &rate else { return Ok(()) };
-        rate.borrow_mut().take(Instant::now()).map_err(|after| {
+/// Where the calls of a minute are counted.
+enum Minute {
+    /// For a run that is one by itself.
+    Own(PerMinute, RefCell<Rate>),
+    /// For all runs of a name.
+    Shared(PerMinute, Shared),
+}
+
+impl Minute {
+    fn new(settings: &Path, whose: &Lasting, most: PerMinute) -> io::Result<Minute> {
+        match whose {
+            Lasting::Run(_) => Ok(Minute::Own(most, RefCell::new(Rate::new(most)))),
+            Lasting::Name(_) | Lasting::Spec(_) => {
+                Ok(Minute::Shared(most, Shared::open(settings, whose, most)?))
+            }
+        }
+    }
+
+    fn admit(&self) -> Result<(), Answer> {
+        let (most, taken) = match self {
+            Minute::Own(most, rate) => (most, Ok(rate.borrow_mut().take(Instant::now()))),
+            Minute::Shared(most, shared) => (most, shared.take()),
+        };
+        let taken = taken.map_err(|error| {
+            let why = reason(&error);
+            Answer::new(503, format!("the calls of this minute can't be counted: {why}"))
+        })?;
+        taken.map_err(|after| {
             let reason = format!(
                 "{} calls a minute are let through and were made: ask again in {} s",
                 most.get(),
@@ -398,7 +418,24 @@ fn judged_calls(policy: Policy, log: Log, traffic: Arc<Traffic>, gate: Arc<Gate>
             );
             Answer { retry_after: Some(after.0), ..Answer::new(429, reason) }
         })
+    }
+}
+
+fn judged_calls(
+    policy: Policy,
+    log: Log,
+    traffic: Arc<Traffic>,
+    gate: Arc<Gate>,
+    rate: Option<Minute>,
+) -> Calls {
+    let dialer = Rc::new(Dialer::new(policy.internet.way_out(), Arc::clone(&gate.connections)));
+    let endpoints = Endpoints::new(policy.clone());
+    let routes = Rc::clone(&dialer);
+    let judge = move |target: &Target, asked: Asked| {
+        let refused = |refusal| forbidden(routes.retold(target, refusal));
+        policy.judge(target, asked).map_err(refused)
     };
+    let admit = move || rate.as_ref().map_or(Ok(()), Minute::admit);
     let dial = move |target: Target, reach: Reach| -> Dialing {
         let dialer = Rc::clone(&dialer);
         Box::pin(async move {

@@ -279,6 +279,24 @@ fn calls_above_the_rate_arent_refused_ones() {
 }
 
 #[test]
+fn a_minute_has_room_for_all_runs_of_a_spec_together() {
+    let Some(net) = net() else { return };
+    each!(|env| {
+        app(env);
+        let twice = |flags: &str| asked_with(env, &net, flags, "2*origin.test.example:80");
+        let flags = "--spec app.toml --yes --per-minute 3";
+        twice(flags).prints("2*200\n");
+        twice(flags).prints("1*200, 1*429\n");
+        // Another spec's, and a run's own.
+        env.write("other.toml", SPEC);
+        twice("--spec other.toml --yes --per-minute 3").prints("2*200\n");
+        for _ in 0..2 {
+            twice("--internet-host origin.test.example --per-minute 3").prints("2*200\n");
+        }
+    });
+}
+
+#[test]
 fn what_cant_be_read_closes_a_wire_until_it_can() {
     let Some(net) = net() else { return };
     each!(|env| {
