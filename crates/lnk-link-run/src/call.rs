@@ -24,8 +24,8 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::command::quoted;
 use crate::place::Place;
+use crate::quoted::quoted;
 
 /// The hidden subcommand that is a call's supervisor.
 pub const CALL: &str = "call";

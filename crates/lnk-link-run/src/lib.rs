@@ -12,5 +12,6 @@ pub mod opens;
 pub mod output;
 pub mod place;
 pub mod programs;
+pub mod quoted;
 pub mod supervise;
 pub mod wake;

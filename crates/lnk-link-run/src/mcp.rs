@@ -38,6 +38,7 @@ use crate::limits::{Limits, Size};
 use crate::opens::Opens;
 use crate::place::Place;
 use crate::programs::Programs;
+use crate::quoted::cut;
 
 /// The most bytes of one line. What is longer is answered with an error, unread.
 pub const MOST_IN_LINE: usize = 16 << 20;
@@ -330,7 +331,7 @@ impl Run {
         if names().any(|its| its == plain) {
             return Ok(());
         }
-        let shown = escaped_name(command::cut(name).as_bytes());
+        let shown = escaped_name(cut(name).as_bytes());
         let why = match (self.programs.why_none(), nearest(plain, names())) {
             (Some(why), _) => format!("{shown}: there is no tool, as there is no program: {why}"),
             (None, Some(meant)) => format!("there is no tool {shown}: did you mean {meant}?"),
@@ -425,7 +426,7 @@ fn request(json: Value, method: &str, id: &Value) -> Line {
         _ => answer(
             id,
             -32601,
-            &format!("there is no method {}", escaped_name(command::cut(method).as_bytes())),
+            &format!("there is no method {}", escaped_name(cut(method).as_bytes())),
         ),
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::command::quoted;
+use crate::quoted::quoted;
 use lnk_sandbox::error::reason;
 use lnk_sandbox::{Caller, Inner, Request, shown};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};

@@ -12,8 +12,8 @@ use lnk_sandbox::spec::program::Program;
 use lnk_sandbox::spec_file::SpecFile;
 use lnk_sandbox::{Caller, Error};
 
-use crate::command::quoted;
 use crate::place::Place;
+use crate::quoted::quoted;
 
 /// Where programs are found by their names: the system's own folders, whatever PATH
 /// a client was started with.

@@ -26,10 +26,10 @@ use self::output::{Extent, Folder, Output, Piece};
 use self::record::{Conversation, Ended, How, Record, command_line, new_id, now};
 use self::store::{Locked, Store};
 use crate::call::{Call, End, Running, Streams};
-use crate::command::cut;
 use crate::events::{ENDED, Event, Sink};
 use crate::limits::{Limits, Time};
 use crate::place::Place;
+use crate::quoted::cut;
 
 /// How soon what failed is tried again: a harness that isn't there, a full disk.
 const AGAIN: Duration = Duration::from_secs(10);

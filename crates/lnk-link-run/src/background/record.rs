@@ -8,8 +8,9 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use crate::call::End;
-use crate::command::{quoted_to, status_line};
+use crate::command::status_line;
 use crate::limits::Time;
+use crate::quoted::quoted_to;
 
 /// Letters of ids: 32, none like another.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
