@@ -598,7 +598,18 @@ held = [socket.create_connection(look_up.SERVER) for _ in range(200)]
 for n, one in enumerate(held):
     one.sendall(b'\xff' * (n % 3))
 udp.send(b'x' * 60000)
-print(*look_up.ask('udp', good), *look_up.ask('tcp', good))
+# It is closed by now, and answers that: what comes behind so many may be lost.
+again = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+again.settimeout(0.2)
+again.connect(look_up.SERVER)
+def answered():
+    again.send(good)
+    try:
+        return again.recv(512)[3] & 15
+    except TimeoutError:
+        return None
+while (answer := answered()) is None: pass
+print(answer, *look_up.ask('tcp', good))
 ";
     let flags = "--internet-host *.test.example --tcp one.test.example:5432";
     each!(|env| {
@@ -609,7 +620,8 @@ print(*look_up.ask('udp', good), *look_up.ask('tcp', good))
         run(env, &net, flags, ["/usr/bin/python3", "-c", send])
             .run()
             .ok()
-            .prints("1 1 1 1 1 1 1 1 4 0\n0 127.77.0.1 0 127.77.0.1\n");
+            .prints("1 1 1 1 1 1 1 1 4 0\n5 5\n")
+            .stderr_has("is paused: 30 calls were refused within a minute");
     });
 }
 
