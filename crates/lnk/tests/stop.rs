@@ -404,7 +404,7 @@ fn many_busy_tunnels_of_one_sandbox_end_within_a_second() {
             .run()
             .ok()
             .quiet()
-            .stdout_has("Stopped: 1 wire closed, 1500 calls ended.");
+            .stdout_has(&format!("Stopped: 1 wire{} closed, 1500 calls ended.", of(env)));
         let (open, taken) = origin_told(env, &net, begun);
         assert_eq!(open, 1500);
         assert!(taken < 1000, "the last ended after {taken} ms");
@@ -427,8 +427,8 @@ fn a_wire_that_is_asked_for_names_without_end_is_closed_as_soon() {
         }
         let sandbox = brake(env, &net, ["20", "AAAA", "400"]);
         let begun = now();
-        let stopped = "Stopped: 1 wire closed, 20 calls ended.";
-        env.lnk(["sandbox", "stop"]).run().ok().quiet().stdout_has(stopped);
+        let stopped = format!("Stopped: 1 wire{} closed, 20 calls ended.", of(env));
+        env.lnk(["sandbox", "stop"]).run().ok().quiet().stdout_has(&stopped);
         let (open, taken) = origin_told(env, &net, begun);
         assert_eq!(open, 20);
         assert!(taken < 1000, "the last ended after {taken} ms");
@@ -562,17 +562,17 @@ fn filling_the_disk_opens_no_wire() {
 
 const FULL_DISK_SAID: &str = "\
 127.0.0.1:5001 200
-Stopped: 1 wire closed, 0 calls ended. 'lnk sandbox stop --off' opens them.
+Stopped: 1 wire of root closed, 0 calls ended. 'lnk sandbox stop --off' opens them.
 status 0
 127.0.0.1:5001 000
-1 wire opened.
+1 wire of root opened.
 status 0
 127.0.0.1:5001 200
-lnk sandbox: 1 wire closed, 0 calls ended, but .config/lnk/sandbox/stopped can't be made (no space \
-left on device), so a run that starts from now on isn't closed: make room there, and stop again
+lnk sandbox: 1 wire of root closed, 0 calls ended, but .config/lnk/sandbox/stopped can't be made (no \
+space left on device), so a run that starts from now on isn't closed: make room there, and stop again
 status 125
 127.0.0.1:5001 000
-1 wire opened.
+1 wire of root opened.
 status 0
 127.0.0.1:5001 200
 lnk sandbox: app (project/app.toml): 1 wire closed, 0 calls ended, but a run that starts from now on \

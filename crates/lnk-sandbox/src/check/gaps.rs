@@ -19,7 +19,7 @@ pub const GAPS: [(&str, &str); 14] = [
     ("Descriptors you pass", "use the files given as standard input, output and error"),
     ("The kernel shows itself", "see processor, memory, load, uptime and the kernel's version"),
     ("Sockets in a granted folder", "have no sockets of its own in a folder on btrfs and the like"),
-    ("No memory, processor or disk limits", "use up memory, processor and disk"),
+    ("No limits of what it uses", "use up memory, processor, disk and processes"),
     ("One user inside", "run nothing that needs a second user"),
     ("Untested", "meet a system that this was never run on"),
 ];
