@@ -8,6 +8,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use lnk_link_run::limits::Limits;
 use lnk_link_run::mcp::{Run, serve_on};
+use lnk_link_run::opens::Opens;
 use lnk_link_run::place::{Place, Whose};
 use lnk_link_run::programs::Programs;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex, split};
@@ -32,7 +33,8 @@ async fn session(bytes: &[u8]) {
     let run = Run {
         place: place(),
         limits: Limits::default(),
-        programs: Programs::These(vec![]),
+        programs: Programs::These { there: vec![], missing: vec![] },
+        opens: Opens::default(),
         background: None,
         events: None,
     };

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 
 use crate::fence::Fences;
 use crate::{Terminal, User};
@@ -225,12 +227,18 @@ impl Running {
         self.process.pid()
     }
 
-    /// Sends it a signal, SIGKILL too.
+    /// Sends it a signal, SIGKILL too. By SIGSTOP it is stopped, with all its threads,
+    /// once this returns.
     ///
     /// # Panics
     /// When it has been waited for.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
+        if signal == Signal::STOP {
+            let pid = Pid::from_raw(self.pid().cast_signed());
+            let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(pid.expect("a process")), stopped).expect("a child");
+        }
     }
 
     /// Reads on until `text` has stood on standard output.
