@@ -1,7 +1,8 @@
 //! What commands may run, of what is there.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use lnk_sandbox::mountinfo::Mounts;
 use lnk_sandbox::nearest::nearest;
@@ -170,14 +171,27 @@ const DEFAULTS: &[&str] = &[
     "ar",
 ];
 
-/// Folders of what some of them start themselves, and where those may be.
-const HELPERS: [(&[&str], &[&str]); 3] = [
+/// What some of them start themselves, and the folders where that may be: in them, or two
+/// folders deep. Each alone: a folder of them is looked through whole for every call.
+const HELPERS: [(&[&str], &[&str], &[&str]); 3] = [
     (
         &["cc", "gcc"],
-        &["/usr/lib/gcc/", "/usr/libexec/gcc/", "/usr/local/lib/gcc/", "/usr/local/libexec/gcc/"],
+        &["cc1", "cc1plus", "collect2", "lto1", "lto-wrapper"],
+        &["/usr/lib/gcc", "/usr/libexec/gcc", "/usr/local/lib/gcc", "/usr/local/libexec/gcc"],
     ),
-    (&["git"], &["/usr/lib/git-core/", "/usr/libexec/git-core/", "/usr/local/libexec/git-core/"]),
-    (&["rustc"], &["/usr/lib/rustlib/", "/usr/local/lib/rustlib/"]),
+    (
+        &["git"],
+        &[
+            "git",
+            "git-remote-http",
+            "git-remote-https",
+            "git-upload-pack",
+            "git-receive-pack",
+            "git-submodule",
+        ],
+        &["/usr/lib/git-core", "/usr/libexec/git-core", "/usr/local/libexec/git-core"],
+    ),
+    (&["rustc"], &["rust-lld"], &["/usr/lib/rustlib", "/usr/local/lib/rustlib"]),
 ];
 
 /// What commands may run.
@@ -292,8 +306,8 @@ fn usual(writable: &[PathBuf], opened: &[PathBuf], caller: &Caller) -> Result<Ve
     }
 }
 
-/// The folders of what usual programs start themselves, such as a compiler's parts, as
-/// entries of a list. One that may not be listed is left out, and named when it is
+/// What usual programs start themselves, such as a compiler's parts, as entries of a
+/// list. One that may not be listed is left out, and named when it is
 /// needed.
 #[must_use]
 pub fn helpers(names: &[String], place: &Place, caller: &Caller) -> Vec<String> {
@@ -308,19 +322,37 @@ fn helpers_of(
 ) -> Vec<String> {
     let mounts = mounts();
     let finder = Finder::new(caller, &mounts, writable.to_vec(), opened.to_vec());
-    let fixed = HELPERS.iter().filter(|(of, _)| names.iter().any(|name| of.contains(&&**name)));
-    let fixed = fixed.flat_map(|(_, folders)| folders.iter().map(|it| (*it).to_string()));
+    let of_names = HELPERS.iter().filter(|(of, ..)| names.iter().any(|it| of.contains(&&**it)));
+    let fixed = of_names.flat_map(|(_, parts, folders)| {
+        let folders = folders.iter().flat_map(|folder| two_deep(Path::new(folder)));
+        folders.flat_map(|folder| parts.iter().map(move |part| folder.join(part)))
+    });
+    let fixed = fixed.filter(|path| path.exists());
+    let fixed = fixed.filter_map(|path| path.to_str().map(str::to_owned));
     // Each version of Go has its tools beside its program.
     let go = names.iter().find(|name| *name == "go").and_then(|name| program(&finder, name));
     let go = go.and_then(|go| Some(go.parent()?.parent()?.join("pkg/tool/")));
     let go = go.and_then(|folder| folder.to_str().map(str::to_owned));
     let is_there = |entry: &String| {
-        let folder = Program::try_from(entry.as_ref());
         // Entries are told to supervisors with commas between.
-        !entry.contains(',')
-            && folder.is_ok_and(|it| matches!(finder.find(&it), Ok(Found::Folder { .. })))
+        let program = Program::try_from(entry.as_ref()).ok().filter(|_| !entry.contains(','));
+        let found = program.and_then(|program| finder.find(&program).ok());
+        matches!(found, Some(Found::Program(_) | Found::Folder { .. }))
     };
     fixed.chain(go).filter(is_there).collect()
+}
+
+/// A folder, those in it, and those in them.
+fn two_deep(folder: &Path) -> Vec<PathBuf> {
+    let below = |folder: &PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir()));
+        folders.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let itself = vec![folder.to_path_buf()];
+    let one: Vec<PathBuf> = itself.iter().flat_map(below).collect();
+    let two: Vec<PathBuf> = one.iter().flat_map(below).collect();
+    [itself, one, two].concat()
 }
 
 /// The line for a program that is nowhere; `None` where one is by its name or path.
