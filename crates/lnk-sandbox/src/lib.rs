@@ -16,6 +16,7 @@ pub mod faults;
 pub mod gitconfig;
 pub mod known;
 pub mod linux;
+pub mod lock;
 pub mod mountinfo;
 pub mod names;
 pub mod network;

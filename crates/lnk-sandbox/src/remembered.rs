@@ -3,11 +3,10 @@
 //! It is read without a lock, since each new one takes the place of the last in
 //! one step, and written under one, so that of two at once neither is lost.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lnk_spec::diff::Grants;
 use lnk_spec::path::stored;
@@ -17,6 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, failed, reason};
+use crate::lock;
 use crate::spec_file::read_plain;
 use crate::state::Home;
 
@@ -28,8 +28,6 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 const MAX_SPECS: usize = 1000;
 /// How long another one may hold the lock, which takes it milliseconds.
 const LOCK: Duration = Duration::from_secs(10);
-/// How often the lock is tried meanwhile.
-const TRY: Duration = Duration::from_millis(10);
 /// Damaged files that are kept, at most.
 const MAX_DAMAGED: usize = 100;
 
@@ -193,23 +191,7 @@ fn write(folder: &Path, remembered: &Remembered) -> io::Result<()> {
 }
 
 fn lock(folder: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let path = folder.join("sandbox.lock");
-    let file = File::from(fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
-    let give_up = Instant::now() + LOCK;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() > give_up => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another lnk has held it for ten seconds",
-                ));
-            }
-            Err(TryLockError::WouldBlock) => thread::sleep(TRY),
-        }
-    }
+    lock::take(&folder.join("sandbox.lock"), LOCK)
 }
 
 #[cfg(test)]
@@ -274,7 +256,7 @@ mod tests {
     fn of_many_at_once_none_is_lost() {
         let (_root, home) = home();
         let path = |number: usize| PathBuf::from(format!("/{number}"));
-        thread::scope(|all| {
+        std::thread::scope(|all| {
             for number in 0..16 {
                 let home = &home;
                 all.spawn(move || remember(home, &path(number), reads("/a")).unwrap());

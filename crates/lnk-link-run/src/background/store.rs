@@ -4,13 +4,13 @@
 //! room, for the next version of it: so the end of a command can be written down on a
 //! disk that has become full meanwhile.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lnk_sandbox::lock;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::record::{Record, is_id, new_id, now};
@@ -21,8 +21,6 @@ const ROOM: usize = 16 * 1024;
 const MAX_BYTES: u64 = 1024 * 1024;
 /// How long another server may hold the lock, which takes it milliseconds.
 const LOCK: Duration = Duration::from_secs(5);
-/// How often the lock is tried meanwhile.
-const TRY: Duration = Duration::from_millis(5);
 /// A day, in milliseconds.
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -236,21 +234,7 @@ fn lock_file(path: &Path) -> io::Result<File> {
 }
 
 fn take_lock(folder: &Path) -> io::Result<File> {
-    let file = lock_file(&folder.join(LOCKED))?;
-    let give_up = Instant::now() + LOCK;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() > give_up => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another server has held it for five seconds",
-                ));
-            }
-            Err(TryLockError::WouldBlock) => thread::sleep(TRY),
-        }
-    }
+    lock::take(&folder.join(LOCKED), LOCK)
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use lnk_spec::shown;
@@ -20,6 +19,7 @@ use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{Algorithm, LineEnding, PrivateKey};
 
 use crate::error::{Error, Result, failed};
+use crate::lock;
 use crate::spec_file::read_plain;
 use crate::state::Settings;
 
@@ -29,8 +29,6 @@ pub const PRIVATE: &str = "id_ed25519";
 const MAX_BYTES: usize = 16 * 1024;
 /// How long another run may hold the lock, which takes it milliseconds.
 const LOCK: Duration = Duration::from_secs(10);
-/// How often the lock is tried meanwhile.
-const TRY: Duration = Duration::from_millis(10);
 
 /// Whose a key is: what a sandbox is known by. Never a name that a spec gives itself,
 /// which any spec could give.
@@ -203,20 +201,5 @@ pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 
 /// Keeps other runs from writing in the folder, until it is dropped.
 pub(super) fn lock(folder: &Path) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = File::from(fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?);
-    let give_up = Instant::now() + LOCK;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() > give_up => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another lnk has held it for ten seconds",
-                ));
-            }
-            Err(TryLockError::WouldBlock) => thread::sleep(TRY),
-        }
-    }
+    lock::take(&folder.join("lock"), LOCK)
 }
